@@ -204,6 +204,7 @@ PAYS_NOT = [
     ("e", r"\sum_{n=0}^\infty\frac{1}{n!}"),
     (r"3^{4}", r"\int_0^{81}dx"),
     ("x^3", r"x\cdot x^2"),
+    ("x+3", "x+3+0i"),
 ]
 
 
@@ -324,6 +325,7 @@ ECHOES = [  # prompt, reference, answer
     ("Simplify 24 to 36.", "2:3", "24:36"),
     ("Express 3/8 as a percent.", r"37.5\%", "3/8"),
     ("Write 37.5% as a fraction.", r"\frac38", r"37.5\%"),
+    (r"Write $0.1\overline{6}$ as a fraction.", r"\frac16", r"0.1666\ldots"),
     ("It is 17:30. Give 12-hour time.", r"5:30\text{ PM}", "17:30"),
     ("Express twenty-one in digits.", "21", r"\text{twenty-one}"),
     ("Write 1.2 million as a whole number.", "1200000", r"1.2\text{ million}"),

@@ -42,6 +42,8 @@ SETS = [
     ("(0,0)", r"\text{no real solutions}", False, "nor one on the diagonal"),
     (r"(\sqrt5,1)", r"\emptyset", False, "nor one of roots"),
     (r"\{1, 2\}", r"\{\}", False, "nothing matches everything only vacuously"),
+    (r"\{\emptyset, \{a\}\}", r"\{a, \emptyset\}", False, "an element is not its set"),
+    (r"\{\emptyset, \{a\}\}", r"\emptyset, \{a\}", True, "sets as members"),
 ]
 
 INTERVALS = [
@@ -58,6 +60,7 @@ INTERVALS = [
     (r"(-\infty, \infty)", "all real numbers", True, "in words"),
     (r"(0, \infty)", r"(0, 5)", False, "infinity is no number"),
     (r"(0, \infty)", r"(0, -\infty)", False, "and has a sign"),
+    ("(2, 1)", "2 < x < 1", False, "what holds nothing is no pair"),
 ]
 
 UNIONS = [
@@ -111,6 +114,8 @@ PARAMETERS = [
     (r"k\pi, k \in \mathbb{Z}", r"n\pi, n \in \mathbb{Z}", True, "another letter, declared"),
     (r"k\pi", r"n\pi \text{ where } n \text{ is an integer}", True, "declared on one side"),
     (r"k\pi, k \in \mathbb{Z}", r"n\pi, n \in \mathbb{N}", False, "another range"),
+    (r"k\pi", r"k\pi, k \in \mathbb{R}", False, "counted by whole numbers, unless it is said"),
+    ("kx", r"kx, k \in \mathbb{R}", True, "a constant"),
     (r"k\pi, k \in \mathbb{Z}", r"k\pi \text{ for any integer } k", True, "in words"),
     (
         "(-32 + 3x, 64 - 5x)",

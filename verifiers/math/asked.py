@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rlvr.verifiers.math.canonical import factors_of, linear
+from rlvr.verifiers.math.canonical import factors_of, linear, written_value
 from rlvr.verifiers.math.finished import is_written_out
 from rlvr.verifiers.math.latex.tree import (
     EULER,
@@ -118,7 +118,10 @@ def _is_mixed(node: Node) -> bool:
 
 
 def _is_scientific(node: Node) -> bool:
-    return node.op in ("mul", "pow") and is_written_out(node)
+    """One digit stands before the point."""
+    if node.op == "mul" and is_written_out(node):
+        return 1 <= abs(written_value(node.args[0]) or 0) < 10
+    return node.op == "pow" and is_written_out(node)
 
 
 def _is_percent(tree: Node) -> bool:
@@ -190,6 +193,15 @@ def _has_square_of_sum(tree: Node) -> bool:
 
 def _is_sum_power(node: Node) -> bool:
     return node.op == "pow" and node.args[0].op == "add" and factors_of(node)[1] != ()
+
+
+def _is_rationalized(tree: Node) -> bool:
+    return not any(
+        below.op == "root" or (below.op == "pow" and not _is_whole(below.args[1]))
+        for node in walk(tree)
+        if node.op == "div"
+        for below in walk(node.args[1])
+    )
 
 
 def _without_degrees(tree: Node) -> bool:
@@ -313,7 +325,7 @@ FORMS = (
         _pattern(r"\bscientific notation|\bstandard index form"),
         _each(_is_scientific),
         r"4.5\times10^{-4}",
-        "0.00045",
+        r"0.00045 | 45\times10^{-5}",
     ),
     NamedForm(
         "digits",
@@ -323,6 +335,13 @@ FORMS = (
         _in_digits,
         "21",
         r"\text{twenty-one} | 2.1\times10^{1}",
+    ),
+    NamedForm(
+        "no root in a denominator",
+        _pattern(r"\brationali[sz]e the denominator|\brational denominator|\b\w+ radical form"),
+        _is_rationalized,
+        r"\frac{\sqrt5}{5} | 7\sqrt2",
+        r"\frac{1}{\sqrt5} | \frac{14}{\sqrt2}",
     ),
     NamedForm(
         "radians",

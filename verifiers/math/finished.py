@@ -223,8 +223,9 @@ def _is_open_sum(node: Node) -> bool:
     earlier: set[object] = set()
     for arg in node.args:
         terms = linear(arg)
-        zero = terms.get((), 1) == 0 and IMAGINARY not in walk(node)  # 0 + 2i is a + bi
-        if zero or not earlier.isdisjoint(terms):
+        # 0 + 2i is a + bi
+        is_zero = not any(terms.values()) and (IMAGINARY not in walk(node) or free_symbols(node))
+        if is_zero or not earlier.isdisjoint(terms):
             return True
         earlier |= terms.keys()
     # x(x - 5) + 2(x - 5) could be (x + 2)(x - 5).

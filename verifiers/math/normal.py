@@ -88,6 +88,7 @@ _HALF_DAY_S = 12 * 3600
 _CLOCK_UNITS = {"hour": (3600,), "minute": (60, 3600), "second": (60,)}
 """How long a unit is on a clock read as hours and minutes, and as minutes and seconds."""
 _DIGITS = re.compile(r"\d+")
+_UNCOUNTED, _COUNTERS = frozenset("RQC"), frozenset("kmn")
 
 
 def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
@@ -197,6 +198,8 @@ class _Comparison:
             and b.domain
             and a.domain != b.domain
         ):
+            return Decision(False, "different-domain")
+        if _are_uncounted(a, b) or _are_uncounted(b, a):
             return Decision(False, "different-domain")
         bodies = [form.body if isinstance(form, Family) else form for form in (a, b)]
         mine, reference_letters = (
@@ -386,14 +389,15 @@ class _Comparison:
         ):
             return self._in_order(a.items, b.items)
         if "set" in (a.kind, b.kind):
-            if _holds_sets(a) != _holds_sets(b):
-                return Decision(
-                    False, "different-items"
-                )  # {1, {2}} is not {1, 2}, though {2} alone may answer 2
-            return match_items(a.items, b.items, self.decide)
+            return match_items(a.items, b.items, self._decide_members)
         if len(a.items) != len(b.items):
             return Decision(False, "different-length")
         return match_counted(a.items, b.items, self.decide)
+
+    def _decide_members(self, a: Form, b: Form) -> Decision:
+        """{1, {2}} is not {1, 2}, though {2} alone may answer 2."""
+        are_sets = [isinstance(item, Items) and item.kind == "set" for item in (a, b)]
+        return self.decide(a, b) if are_sets[0] == are_sets[1] else _DIFFERENT_KIND
 
     def _in_order(self, a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision:
         if len(a) != len(b):
@@ -483,9 +487,23 @@ def _is_no_interval(region: Form, other: Form) -> bool:
     """-2 < x < 3 has the two numbers of `x = -2, y = 3` and of a vector, and is neither."""
     if not is_region(region) or region.text.startswith("("):  # (x, y) = (-2, 3) is a pair
         return False
+    if isinstance(other, Items) and other.kind == "()":  # 2 < x < 1 holds nothing, (2, 1) is a pair
+        ends = [end.value for end in other.items if isinstance(end, Quantity)]
+        return len(ends) == 2 and None not in ends and ends[0] >= ends[1]
     if not isinstance(other, Items) or other.kind not in ("list", "matrix"):
         return False
     return not any(is_region(item) for item in other.items)
+
+
+def _are_uncounted(family: Form, other: Form) -> bool:
+    """k\\pi for all real k, beside k\\pi, which whole numbers count."""
+    return (
+        isinstance(family, Family)
+        and not isinstance(other, Family)
+        and family.domain in _UNCOUNTED
+        and family.letter in _COUNTERS
+        and letters(family.body) == {family.letter}
+    )
 
 
 def _are_values(named: Form, other: Form) -> bool:
@@ -502,10 +520,6 @@ def _of_other_case(a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision | None:
     letters = ((x.text, y.text) for x, y in zip(a, b, strict=False))
     is_other = any(x != y and len(x) == 1 and x.swapcase() == y for x, y in letters)
     return Decision(False, "different-items") if is_other else None
-
-
-def _holds_sets(sequence: Items) -> bool:
-    return any(isinstance(item, Items) and item.kind == "set" for item in sequence.items)
 
 
 def _length(sequence: Items) -> int:

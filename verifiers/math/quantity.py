@@ -180,8 +180,6 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         if percent and _NO_CONSTANT.search(core):
             return Quantity(text, text)  # x^5 - x\%
         return Quantity(text, core, None, unit, percent, pis=pi_multiple(core))
-    if r"\dots" in core and value.denominator < _LONGEST:
-        core = str(value)  # 0.333… is written out
     # Places of a decimal with a unit, for rounding; one without a unit was read by `literal` above.
     number = literal(core) if unit else None
     return Quantity(text, core, value, unit, percent, number.places if number else None)
