@@ -147,8 +147,8 @@ _MOST = 32  # how many boxes of one statement are looked at
 
 # a brace of a set, `\{1, 2\}`, is passed over as one match with its backslash
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# `\framebox[3cm]{5}` and `\boxed {5}`: an option in brackets, space before the brace
-_BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
+# `\framebox[3cm][c]{5}` and `\boxed {5}`: options in brackets, space before the brace
+_BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\]){0,2}[ \t\n]{0,8}\{")
 # nothing in it to trim, to match or to look into
 _PLAIN_BOX = re.compile(r"\{([^{}\s*`\\$.,;]{1,40})\}")
 # `\boxed 5`: without a brace TeX frames the next thing, models mean the word

@@ -25,7 +25,7 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAMED = (
     r"(?:(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?"
     r"[: ]*|"
-    r"(?:so|thus|hence|therefore),? |it(?:['’]s| is) |i (?:choose|pick|select) )"
+    r"(?:so|thus|hence|therefore),? |it(?:['’]s| is) |i (?:choose|pick|select) |only )"
 )
 # "B", "(b)", "B.", "the answer is B" and "Option: [B]"
 _LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):]?", re.IGNORECASE)
@@ -40,10 +40,11 @@ _BESIDE = re.compile(  # "B Lyon", "Lyon (B)" and "Lyon, option B", if the text 
     r"(?P<said>\S.*?),? (?:so |which is )?(?:option|choice) (?P<last>[A-Z])",
     re.DOTALL,
 )
-# "Option B is correct", "B is the right answer"
-_SENTENCE = re.compile(
-    r"(?i:(?:the )?(?:option|choice|answer)(?: is)?:? )?\(?([A-Z])\)? is (?i:the )?"
-    r"(?i:correct|right|best|true)(?i: answer| option| choice| one)?"
+# "Option B is correct", "Lyon is the right answer", "B only"
+_IS_RIGHT = re.compile(
+    r"[*_]{0,2} (?:is (?:the )?(?:only )?(?:correct|right|best|true)"
+    r"(?: answer| option| choice| one)?|only)\.?\Z",
+    re.IGNORECASE,
 )
 _SAID = re.compile(rf"(?:{_NAMED})+", re.IGNORECASE)
 # a capital letter on its own, as in "B or C"; not that of "B12"
@@ -208,19 +209,20 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
         index = LETTERS.index(beside["letter"] or beside["after"] or beside["last"])
         if index in _matching(beside["text"] or beside["before"] or beside["said"], options):
             return frozenset((index,))
-    if match := _LETTER_AND_TEXT.fullmatch(text_named) or _SENTENCE.fullmatch(
-        text_named.rstrip(".")
-    ):
-        index = LETTERS.index(next(filter(None, match.groups())))
-        # a letter with a text counts where the text is that option's: "B. Lyon" for B. Paris names
-        # two
-        text = match[5] if match.re is _LETTER_AND_TEXT else ""
+    if is_right := _IS_RIGHT.search(text_named):
+        named = text_named[: is_right.start()]
+        return None if _IS_RIGHT.search(named) else _name_options(named, options)
+    if match := _LETTER_AND_TEXT.fullmatch(text_named):
+        *letters_named, text = match.groups()
+        index = LETTERS.index(next(filter(None, letters_named)))
         if index >= len(options):
             return None
+        # a letter with a text counts where the text is that option's: "B. Lyon" for B. Paris names
+        # two
         inner = text.strip()
         if inner.startswith("(") and inner.endswith(")"):
             inner = inner[1:-1]
-        if not text or index in _matching(text, options) | _matching(inner, options):
+        if index in _matching(text, options) | _matching(inner, options):
             return frozenset((index,))
         # "B. 5.0" where option B is 5
         if same := _equal_number(inner, options):

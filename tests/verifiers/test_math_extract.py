@@ -72,6 +72,7 @@ FOUND = [
     ("The answer is \\(5\\).", "\\(5\\)", "phrase", "inline maths"),
     ("The answer is 5. Is the answer 6? No.", "5", "phrase", "a question states nothing"),
     (r"\boxed{**5**}", "5", "box", "bold inside"),
+    (r"\framebox[3cm][c]{5}", "5", "box", "with its width and place"),
     (r"\boxed{5*}", "5*", "box", "one star multiplies"),
     ("The answer is 3.5 cm.", "3.5 cm", "phrase", "a decimal point ends no sentence"),
     ("The answer is 1. No: the answer is 2.", "2", "phrase", "the last one counts"),
