@@ -3,7 +3,8 @@
     python -m benchmarks.mutants --count 400 --minutes 60 --out mutants.jsonl
 
 A slip is one that `rlvr strength` makes in programs: another comparison, a bound that is off by
-one, a statement left out.  Modules are drawn by their length.  A slip is killed if a test nearest
+one, a statement left out; none in annotations, docstrings and what stands outside of functions.
+Functions are drawn by their length.  A slip is killed if a test nearest
 to its module fails, or takes three times as long: the test files whose names have the module's, or
 that import it; of a module that has none, its room's folder.  Files are changed in place and
 restored, so the checkout must be clean and nothing else may use it.  Run it again to go on where it
@@ -12,6 +13,7 @@ changed.
 """
 
 import argparse
+import ast
 import json
 import os
 import random
@@ -21,17 +23,21 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import hypothesis  # noqa: F401  forks have it
 import numpy as np  # noqa: F401
 import pytest
 import sympy  # noqa: F401
 import torch
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast  # noqa: F401
 
+from rlvr.statistics import wilson
 from rlvr.verifiers.code.operators import Mutant, mutants
 
 ROOMS = {
@@ -48,23 +54,65 @@ LEAST_S = 20.0
 """CPU seconds that a run of tests always has."""
 
 
-def modules(rooms: Iterable[str]) -> dict[Path, int]:
-    """Lines of each module with functions."""
-    every = (path for room in rooms for path in sorted(Path(room).rglob("*.py")))
-    return {path: len(text.splitlines()) for path in every if "def " in (text := path.read_text())}
+class Part(NamedTuple):
+    """A function of a module or of one of its classes.
+
+    Attributes:
+        path: of the module.
+        node: the function.
+        start: number of its first line, from 0.
+    """
+
+    path: Path
+    node: ast.FunctionDef
+    start: int
 
 
-def sample(seed: int, rooms: Iterable[str]) -> Iterator[tuple[Path, int, Mutant]]:
-    """Slips without end, each with its number in its module."""
-    lines, rng = modules(rooms), random.Random(seed)
-    made: dict[Path, list[Mutant]] = {}
+def parts(rooms: Iterable[str]) -> list[Part]:
+    """Functions of each module, in order."""
+    paths = (path for room in rooms for path in sorted(Path(room).rglob("*.py")))
+    functions = []
+    for path in paths:
+        top = ast.parse(path.read_text(encoding="utf-8")).body
+        for node in (*top, *(inner for owner in top for inner in getattr(owner, "body", ()))):
+            if isinstance(node, ast.FunctionDef):
+                first = min(part.lineno for part in (node, *node.decorator_list))
+                functions.append(Part(path, node, first - 1))
+    return functions
+
+
+def slips(part: Part) -> list[Mutant]:
+    """Each is the whole module with one slip in the function, not in an annotation or docstring."""
+    lines = part.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    annotations = dict[str, str]()
+    tree = ast.parse(ast.unparse(part.node))
+    for node in ast.walk(tree):
+        for field in ("annotation", "returns"):
+            if getattr(node, field, None) is not None:
+                name = f"annotation_{len(annotations)}_"
+                annotations[name] = ast.unparse(getattr(node, field))
+                setattr(node, field, ast.Name(name))
+    made = []
+    for text, operator in mutants(ast.unparse(tree)):
+        text = re.sub(r"\bannotation_\d+_", lambda name: annotations[name[0]], text)
+        text = textwrap.indent(text, " " * part.node.col_offset) + "\n"
+        source = [*lines[: part.start], text, *lines[part.node.end_lineno :]]
+        made.append(Mutant("".join(source), operator))
+    return made
+
+
+def sample(seed: int, rooms: Iterable[str]) -> Iterator[tuple[Part, int, Mutant]]:
+    """Slips without end, each with its number in its part."""
+    every, rng = parts(rooms), random.Random(seed)
+    lengths = [part.node.end_lineno - part.start for part in every]
+    made: dict[Part, list[Mutant]] = {}
     while True:
-        [path] = rng.choices(list(lines), list(lines.values()))
-        if path not in made:
-            made[path] = list(mutants(path.read_text(encoding="utf-8")))
-        if made[path]:
-            number = rng.randrange(len(made[path]))
-            yield path, number, made[path][number]
+        [part] = rng.choices(every, lengths)
+        if part not in made:
+            made[part] = slips(part)
+        if made[part]:
+            number = rng.randrange(len(made[part]))
+            yield part, number, made[part][number]
 
 
 def nearest_tests(path: Path) -> list[str]:
@@ -164,10 +212,11 @@ def main() -> None:
     torch.set_num_threads(1)
     answers, whole_s = read_answers(args.out), dict[str, float]()
     seen = set[str]()
-    for path, number, mutant in sample(args.seed, args.rooms):
+    for part, number, mutant in sample(args.seed, args.rooms):
         if len(seen) >= args.count or time.monotonic() > until:
             break
-        key = f"{path} {number} {mutant.operator}"
+        path = part.path
+        key = f"{path} {part.start + 1} {part.node.name} {number} {mutant.operator}"
         seen.add(key)
         if key in answers:
             continue
@@ -181,7 +230,9 @@ def main() -> None:
             print(json.dumps([key, answers[key]]), file=out)
     lived = Counter(key.split()[0] for key in seen if answers.get(key) == "passed")
     tried = seen & answers.keys()
-    print(f"{len(tried) - lived.total()} of {len(tried)} slips were noticed; not noticed in:")
+    killed = len(tried) - lived.total()
+    low, high = wilson(killed, len(tried))
+    print(f"{killed} of {len(tried)} slips were noticed ({low:.1%} to {high:.1%}); not in:")
     print(*(f"  {name}: {count}" for name, count in lived.most_common()), sep="\n")
 
 
