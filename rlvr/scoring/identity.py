@@ -56,7 +56,7 @@ ACCEPTABLE: Final = ("code", "inputs", "data")
 """The parts in which a user may accept a difference; other settings are another score."""
 
 IDENTITY_HEADER: Final = b"x-rlvr-identity"
-"""The HTTP header in which a service says what it scores by."""
+"""The HTTP header in which a service says by what it scores, and a client what it knows of that."""
 
 PARQUET_NOTE: Final = "rlvr.identity"
 """The key of Parquet's metadata."""

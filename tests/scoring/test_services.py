@@ -1,10 +1,12 @@
 """Scoring with services on other machines: the same scores in the same order, whatever dies."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -18,7 +20,7 @@ from rlvr.scoring.engines.client import Client
 from rlvr.scoring.identity import identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.wire import decoded_item, encoded_item
-from rlvr.types import Completion, Task
+from rlvr.types import Completion, Outcome, Task, Verdict
 from tests.environments import Configured, Siblings, Trials, right
 from tests.serve.serving import served
 
@@ -28,9 +30,16 @@ def service_of(env: rlvr.Environment, *, workers: int = 1, **settings) -> Iterat
     """The address of a service in this process."""
     with (
         Service({"its own name": env}, workers=workers, **settings) as service,
-        listen("127.0.0.1", 0) as listening,
+        address_of(app_of(service)) as url,
     ):
-        server = uvicorn.Server(uvicorn.Config(app_of(service), log_level="warning"))
+        yield url
+
+
+@contextmanager
+def address_of(app) -> Iterator[str]:
+    """The address of an application in this process."""
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -219,6 +228,48 @@ def test_the_client_asks_the_other_service(urls):
     with Client([nowhere, urls[1]], batch=10) as client:
         got = client.score(None, right(*range(100)))
     assert [one.score.verdict.answer for one in got] == [str(i) for i in range(100)]
+
+
+class Worded(rlvr.Environment):
+    """Judges by a file."""
+
+    path: str
+
+    def task(self, index):
+        return Task(str(index), "p")
+
+    def verify(self, task, completion):
+        return Verdict(Outcome.CORRECT, why=Path(self.path).read_text())
+
+
+def test_services_behind_one_address_are_told_apart_by_their_answers(tmp_path, monkeypatch):
+    """A balancer in front of two, of which one read the data before an edit: each answer says by what
+    it was judged, before its first row and after its last."""
+    words = tmp_path / "words.txt"
+    words.write_text("old")
+    os.utime(words, (1, 1))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    row, turns = {"task": 0, "completion": "x"}, iter([0, 1])
+    with ExitStack() as stack:
+        made = [Service({"its own": Worded(path=str(words))}, workers=1) for _ in range(2)]
+        apps = [app_of(stack.enter_context(service)) for service in made]
+
+        async def balancer(scope, receive, send):
+            place = next(turns) if scope.get("path") == "/score" else 0
+            await apps[place](scope, receive, send)
+
+        url = stack.enter_context(address_of(balancer))
+        with Client(url) as client:
+            assert client.score(None, [row])[0].score.verdict.why == "old"
+            first = made[0].queues["its own"].scorer.identity().whole
+            words.write_text("another")
+            with pytest.raises(UsageError, match=r"in inputs: .*words\.txt has another") as refused:
+                client.score(None, [row])  # by the other one, which had read nothing before
+            second = made[1].queues["its own"].scorer.identity().whole
+            said = f"an answer of {url} (identity {second}) differs from an earlier answer"
+            assert said in str(refused.value)
+            assert f"(identity {first})" in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["localhost:8000", "ftp://h", ""])

@@ -37,6 +37,7 @@ from rlvr.http.serve.queue import EnvironmentQueue
 from rlvr.http.serve.responses import ScoresResponse
 from rlvr.http.serve.rewards import RewardLines, RewardModelQueue
 from rlvr.http.serve.service import Service
+from rlvr.scoring.identity import IDENTITY_HEADER
 from rlvr.scoring.items import COLUMNS
 from rlvr.scoring.wire import decoded_item
 
@@ -227,6 +228,7 @@ class _Paths:
             stream=stream,
             shape=shape,
             beats=not combines,
+            known=request.header(IDENTITY_HEADER),
             on_end=functools.partial(self._service.release, queue, job),
         )
 

@@ -33,6 +33,8 @@ class ScoresResponse:
     Args:
         job: the rows of the request, with the lines that threads put in.
         queue: of the environment, whose identity goes into a header; None for a reward model.
+        known: the identity that the caller has of this service; a stream says another one whole,
+            before and after the scores, in a line of its own.  Empty for a caller without.
         limits: of the service.
         stream: True sends each line when it is there; False sends all of them in one object.
         shape: makes that object from the lines; by default `{"env": …, "scores": […]}`.
@@ -50,11 +52,13 @@ class ScoresResponse:
         stream: bool = False,
         shape: Callable[[Sequence[bytes]], object] | None = None,
         beats: bool = False,
+        known: str = "",
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._job, self._queue, self._limits, self._shape = job, queue, limits, shape
         self._stream, self._beats, self._on_end = stream, beats, on_end
         self._connection: Any = None
+        self._known = known
         self.status = 499
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -163,12 +167,24 @@ class ScoresResponse:
         async for batch in batches:
             if not writer.began:
                 await self._begin(writer, *self._headers(b"application/x-ndjson"))
+                await self._say_identity(writer)
             for piece in _pieces(line + b"\n" for line in batch):
                 await writer.write(piece)
         # Not one line came: the head is still to be sent.
         if not writer.began:
             await self._begin(writer, *self._headers(b"application/x-ndjson"))
+        await self._say_identity(writer)
         await writer.write(b"", more=False)
+
+    async def _say_identity(self, writer: PieceWriter) -> None:
+        """Say by what rows are scored here, to a caller that knows it otherwise: behind one address
+        there may be several services, and asked apart another one would answer."""
+        if not self._known or self._queue is None:
+            return
+        identity = self._queue.scorer.identity()
+        if identity.whole != self._known:
+            self._known = identity.whole
+            await writer.write(json_bytes({"identity": identity.as_dict()}) + b"\n")
 
     async def _begin(self, writer: PieceWriter, *headers: tuple[bytes, bytes]) -> None:
         await writer.begin(*headers)

@@ -19,11 +19,11 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
@@ -154,14 +154,12 @@ class Client(Closing):
             # Put together by hand: rows are encoded already.
             head = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
             body = b'%s, "rows": [%s]}' % (json.dumps(head)[:-1].encode(), b", ".join(batch))
-            lines = self._connections.lines("score", body, len(batch), self._heard(env))
+            served = self._identities.setdefault(
+                env, ServedIdentity(self._connections, self._accept)
+            )
+            lines = self._connections.lines("score", body, len(batch), served)
             for place, line in enumerate(lines):
                 yield _read_served(ids[place], f"line:{place + 1}", line)
-
-    def _heard(self, env: str | None) -> _Heard:
-        return self._identities.setdefault(
-            env, ServedIdentity(self._connections, env, self._accept)
-        ).heard
 
     def close(self) -> None:
         """Close the connections."""
@@ -204,9 +202,6 @@ class Address:
             f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}",
             key,
         )
-
-
-_Heard: TypeAlias = Callable[[int, str], None]
 
 
 class ServiceConnections:
@@ -281,7 +276,7 @@ class ServiceConnections:
             raise ServiceFailed(f"{address.url}: {_describe_error(error)}") from None
 
     def lines(
-        self, path: str, body: bytes, count: int, heard: _Heard | None = None
+        self, path: str, body: bytes, count: int, served: ServedIdentity | None = None
     ) -> Iterator[bytes]:
         """The lines of a request's response, each of them once, over all attempts and services.
 
@@ -289,8 +284,7 @@ class ServiceConnections:
             path: such as "score".
             body: JSON.
             count: how many lines there must be.
-            heard: called with the place of the service that answers, and what it says of its
-                identity.
+            served: compares by what the services score; None where nothing is compared.
 
         Raises:
             UsageError: a service refuses the request.
@@ -305,7 +299,7 @@ class ServiceConnections:
             try:
                 if slot.wait_s:
                     time.sleep(min(slot.wait_s, patience.left_s))
-                for number, line in enumerate(self._read(slot.place, path, body, heard)):
+                for number, line in enumerate(self._read(slot.place, path, body, served)):
                     if number == count:
                         raise ServiceFailed(
                             f"{self.addresses[slot.place].url}: its response has more lines than "
@@ -337,27 +331,36 @@ class ServiceConnections:
             if patience.is_spent:
                 raise PatienceSpent(str(patience))
 
-    def _read(self, place: int, path: str, body: bytes, heard: _Heard | None) -> Iterator[bytes]:
+    def _read(
+        self, place: int, path: str, body: bytes, served: ServedIdentity | None
+    ) -> Iterator[bytes]:
         """The lines of one attempt.  Closing this generator closes the connection, and the service
         stops scoring."""
         address = self.addresses[place]
-        with self._sent("POST", address, path, body) as response:
-            if heard is not None:
-                # Before the first line: rows of another judge are not taken.
-                heard(place, response.headers.get(IDENTITY_HEADER.decode(), ""))
+        known = "" if served is None else served.known(place)
+        with self._sent("POST", address, path, body, known) as response:
+            is_other = response.headers.get(IDENTITY_HEADER.decode(), known) != known
             for line in _split_lines(response.iter_raw()):
                 if line.startswith(_STOPPED):
                     _raise_for(address, 0, line, "")
-                if line:  # an empty one only says that the service is there
+                if served is not None and line.startswith(_IDENTITY):
+                    served.hear(place, line)
+                    is_other = False
+                elif line:  # an empty one only says that the service is there
+                    # Before the first row: those of another judge are not taken.
+                    if served is not None and is_other:
+                        raise _says_nothing(address.url)
                     yield line
 
     @contextmanager
     def _sent(
-        self, method: str, address: Address, path: str, body: bytes | None
+        self, method: str, address: Address, path: str, body: bytes | None, known: str = ""
     ) -> Iterator[httpx.Response]:
         headers = {"Accept": "application/x-ndjson" if body is not None else "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
+        if known:
+            headers[IDENTITY_HEADER.decode()] = known
         if address.key:
             headers["Authorization"] = f"Bearer {address.key}"
         try:
@@ -380,16 +383,15 @@ class ServiceConnections:
 
 
 class ServedIdentity:
-    """By what several services score one environment; they must be the same,
-    whenever they are asked.
+    """By what several services score one environment; they must be the same, whenever they answer,
+    and so must those that stand behind one address.
 
     Attributes:
         identity: of all of them, as far as it is known; None before the first has answered.
-        names: of the environment at the services where it has another name, by their places.
+        names: of the environment at the services, by their places.
 
     Args:
         connections: to the services.
-        env: the name of the environment there; None for the only one.
         accept: parts of the identity in which services may differ.
         identity: that they must have; None for that of the first to answer.
     """
@@ -397,34 +399,39 @@ class ServedIdentity:
     def __init__(
         self,
         connections: ServiceConnections,
-        env: str | None,
         accept: Collection[str],
         identity: Identity | None = None,
     ) -> None:
         self.identity, self._first = identity, "this machine"
-        self.names: dict[int, str | None] = {}
-        self._connections, self._env, self._accept = connections, env, accept
+        self.names: dict[int, str] = {}
+        self._connections, self._accept = connections, accept
         self._digests: dict[int, str] = {}
         self._lock = threading.Lock()
 
-    def heard(self, place: int, digest: str) -> None:
-        """Compare a service that says something new of its identity with the others.
+    def known(self, place: int) -> str:
+        """The digest of what a service has said of its identity; "none" before it has.
 
         Args:
             place: of the service.
-            digest: what its response says.
+        """
+        return self._digests.get(place, "none")
+
+    def hear(self, place: int, line: bytes) -> None:
+        """Compare what an answer says of its service's identity with all others.
+
+        Args:
+            place: of the service.
+            line: of the answer.
 
         Raises:
-            UsageError: it scores by another one.
+            UsageError: it scores by another one, or the line says none.
         """
-        if self._digests.get(place) == digest or not (digest or self.identity):
-            return  # of services that say nothing, all may be of before there were identities
         try:
-            self.ask(place)
-        except ServiceFailed as error:
-            # The service is there but cannot say: another attempt may hear it.
-            raise _RetryableError(str(error), 0.0) from None
-        self._digests[place] = digest
+            self._add(place, Identity.from_dict(json.loads(line)["identity"]))
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise _says_nothing(self._connections.addresses[place].url) from None
 
     def ask(self, place: int) -> None:
         """Ask a service by what it scores, and compare it with the others.
@@ -436,20 +443,32 @@ class ServedIdentity:
             UsageError: it scores by another one.
             ServiceFailed: it cannot be reached.
         """
-        url, served = self._connections.addresses[place].url, self._connections.get(place, "envs")
+        served = self._connections.get(place, "envs")
         try:
-            name = self.names.get(place, self._env)
-            what = served[next(iter(served)) if name is None else name]["identity"]
-        except (KeyError, TypeError, StopIteration):
-            raise UsageError(
-                f"{url} does not say by what it scores; is it rlvr serve, of the version here?"
-            ) from None
-        identity = Identity.from_dict(what)
+            what = served[self.names[place]]["identity"]
+        except (KeyError, TypeError):
+            raise _says_nothing(self._connections.addresses[place].url) from None
+        self._add(place, Identity.from_dict(what))
+
+    def _add(self, place: int, identity: Identity) -> None:
+        url, digest = self._connections.addresses[place].url, identity.whole
         with self._lock:
             # The first that answers is the measure for all others.
             if self.identity is None:
                 self.identity, self._first = identity, url
-            self.identity.add(identity, url, self._accept, here=self._first)
+            here, there = self._first, url
+            if here == there:
+                # Started anew, edited, or one of several.
+                here = f"an earlier answer (identity {self.known(place)})"
+                there = f"an answer of {url} (identity {digest})"
+            self.identity.add(identity, there, self._accept, here=here)
+            self._digests[place] = digest
+
+
+def _says_nothing(url: str) -> UsageError:
+    return UsageError(
+        f"{url} does not say by what it scores; is it rlvr serve, of the version here?"
+    )
 
 
 def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> None:
@@ -491,6 +510,7 @@ def _describe_error(error: Exception) -> str:
 
 
 _STOPPED = b'{"stopped":'
+_IDENTITY = b'{"identity":'
 
 
 class RequestTooLarge(UsageError):

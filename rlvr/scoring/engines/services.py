@@ -86,7 +86,7 @@ class Services(RemoteEngine):
             UsageError: one has another environment, code or version.
             ServiceFailed: one cannot be reached.
         """
-        served = ServedIdentity(self._connections, None, self.accept, identity_of(self.env))
+        served = ServedIdentity(self._connections, self.accept, identity_of(self.env))
         counts = [
             self._workers_at(place, served) for place in range(len(self._connections.addresses))
         ]
@@ -143,8 +143,8 @@ class Services(RemoteEngine):
             request = {"identities": sorted({*self._digests}), "request_id": uuid.uuid4().hex}
             head = json.dumps(request)[:-1].encode()
             body = b'%b, "rows": [%b]}' % (head, b", ".join(rows))
-            heard = None if self._served is None else self._served.heard
-            return [*map(_read, self._connections.lines("observe", body, len(rows), heard))]
+            lines = self._connections.lines("observe", body, len(rows), self._served)
+            return [*map(_read, lines)]
         except RequestTooLarge as error:
             if len(rows) == 1:
                 return [DataError(f"a service refuses it: {error}")]
