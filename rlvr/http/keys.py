@@ -7,6 +7,7 @@ import binascii
 import hmac
 import logging
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Set
@@ -21,6 +22,9 @@ __all__ = ["Caller", "KeyCheck", "Keys", "LEAST_KEY_LETTERS", "given_key"]
 
 LEAST_KEY_LETTERS = 16
 """Of a key where other machines can reach the service: shorter ones can be guessed."""
+
+_RIGHTS = frozenset(("metrics", "score"))  # that routes ask for, see `rlvr.http.application.Route`
+_COMMENT = re.compile(r"(?:^|[ \t])#.*", re.DOTALL)
 
 _LOOK_S = 0.5  # between two readings of the file: a change holds within a second
 _MOST_FILE_BYTES = 1 << 20
@@ -75,11 +79,12 @@ class Keys:
 
     Args:
         key: the only key, which has no name; None for none.
-        file: a file with a name and a key in each line, and comments behind #.  Behind the key
-            there may be `until=2027-01-31` or a time in ISO 8601, UTC unless it says otherwise, and
-            `rights=score,metrics`.  The file is read again all the time: a key is revoked, added or
-            replaced within a second.  A line that cannot be read loses its own key, and a file that
-            cannot be read, or is gone or empty, all of them.
+        file: a file with a name and a key in each line, and comments behind # at the beginning or
+            behind a space.  Behind the key there may be `until=2027-01-31` or a time in ISO 8601,
+            UTC unless it says otherwise, and `rights=score,metrics`.  The file is read again all
+            the time: a key is revoked, added or replaced within a second.  A line that cannot be
+            read loses its own key, and a file that cannot be read, or is gone or empty, all of
+            them.
         schemes: of the header, in small letters.
         challenge, refusal: see `KeyCheck`.
 
@@ -101,7 +106,7 @@ class Keys:
     ) -> None:
         self.challenge, self.refusal = challenge, refusal
         self._schemes, self._file = schemes, file
-        self._looked = 0.0
+        self._looked, self._least_letters = 0.0, 0
         self._text: str | None = None
         self._own = {} if key is None else {_check_key(key, "the API key"): _Key(Caller(), None)}
         self._named: dict[bytes, _Key] = {}
@@ -116,10 +121,23 @@ class Keys:
         """Whether a key is wanted at all."""
         return bool(self._own) or self._file is not None
 
-    @property
-    def shortest(self) -> int:
-        """Letters of the shortest key."""
-        return min(map(len, self._own | self._named), default=0)
+    def require_letters(self, least: int, where: str) -> None:
+        """Refuse keys that are too short, now and in each later content of the file.
+
+        Args:
+            least: letters of a key.
+            where: the address that others can reach, for the error.
+
+        Raises:
+            UsageError: a key has fewer.
+        """
+        self._least_letters = least
+        shortest = min(map(len, self._own | self._named), default=least)
+        if shortest < least:
+            raise UsageError(
+                f"a key has {shortest} letters, and other machines can reach {where}; use {least} "
+                f"or more, such as those of `openssl rand -hex 16`"
+            )
 
     @property
     def problem(self) -> str:
@@ -183,12 +201,15 @@ class Keys:
         """The keys of a file's lines."""
         # A key that is there twice would be of two callers.
         keys_so_far = set(self._own)
-        for number, line in enumerate(text.splitlines(), 1):
-            words = line.partition("#")[0].split()
+        # By line ends alone: what else `splitlines` takes for one could hide a key in a comment.
+        for number, line in enumerate(text.split("\n"), 1):
+            words = _COMMENT.sub("", line).split()
             if not words:
                 continue
             try:
                 key, entry = _key_of(words)
+                if len(key) < self._least_letters:
+                    raise UsageError(f"the key has {len(key)} letters; use {self._least_letters}")
                 if key in keys_so_far:
                     raise UsageError("this key is there twice; give each caller its own")
             except UsageError as error:
@@ -231,18 +252,24 @@ def _key_of(words: list[str]) -> tuple[bytes, _Key]:
     name, key, *options = words
     if not name.isprintable():
         raise UsageError("its name has signs that cannot be printed, or is not UTF-8")
-    until, rights = None, None
+    # Whether a part of the key or a comment was meant, a shorter key must not come of it.
+    if "#" in key:
+        raise UsageError("the key has a #; write a space before a comment, or another key")
+    values: dict[str, str] = {}
     for word in options:
         what, equals, value = word.partition("=")
-        if what == "until" and equals:
-            until = _seconds(value)
-        elif what == "rights" and equals:
-            rights = frozenset(value.split(","))
-        else:
+        if what not in ("until", "rights") or not equals or what in values:
             raise UsageError(
                 f"{word[:40]!r} stands behind the key; until=2027-01-31 and rights=score,metrics "
-                f"may"
+                f"may, each once and without spaces"
             )
+        values[what] = value
+    until = _seconds(values["until"]) if "until" in values else None
+    rights = frozenset(values["rights"].split(",")) if "rights" in values else None
+    if rights is not None and not rights <= _RIGHTS:
+        raise UsageError(
+            f"rights={values['rights'][:40]}: write one or more of {','.join(sorted(_RIGHTS))}"
+        )
     return _check_key(key, "the key"), _Key(Caller(name, rights), until)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from rlvr.errors import UsageError
 from rlvr.http.body import _scanned, _width
-from rlvr.http.keys import Keys
+from rlvr.http.keys import Caller, Keys
 from rlvr.http.memory import MemoryShare
 from rlvr.http.refused import Refused
 from rlvr.http.serve import Service, ServiceLimits
@@ -495,14 +495,45 @@ def test_keys_end_and_have_rights(key_file):
         ("ann key-of-ann until=soon", "until=soon"),
         ("a k\nb k\n", "there twice"),
         ("a ké", "ASCII"),
+        ("ann key-of-ann#the-rest", "write a space before a comment"),
+        ("ann key-of-ann until= 2999-01-01", "until=2027-01-31"),
+        ("ann key-of-ann until=2999-01-01 until=2001-01-01", "each once"),
+        ("ann key-of-ann rights=score, metrics", "without spaces"),
+        ("ann key-of-ann rights=", "write one or more of metrics,score"),
+        ("ann key-of-ann rights=Score", "write one or more of metrics,score"),
+        ("# a comment\u2028ann key-of-ann", "holds no key"),
+        ("# a comment\x0bann key-of-ann", "holds no key"),
     ],
 )
 def test_a_file_of_keys_that_cannot_be_used_is_refused(tmp_path, text, says):
-    """When the service starts; later a line loses its own key."""
+    """When the service starts; later a line loses its own key: what is no key then is none now."""
     file = tmp_path / "keys"
     file.write_text(text)
     with pytest.raises(UsageError, match=says):
         Keys(file=file)
+    file.write_text("bob key-of-bob")
+    keys = Keys(file=file)
+    file.write_text(f"bob key-of-bob\n{text}\n")
+    if text != "a k\nb k\n":  # the first of two has it
+        sent = [*text.split(), "key-of-ann", "key-of-ann#the-rest"]
+        assert not any(keys.caller(f"Bearer {word}") for word in sent)
+    assert callers(keys, "bob") == ["bob"]
+
+
+def test_a_key_that_comes_later_has_as_many_letters(key_file):
+    """The service asks for them where other machines can reach it, of keys that are rotated in too."""
+    keys = Keys(file=key_file)
+    with pytest.raises(UsageError, match=r"a key has 10 letters, .* reach 10\.0\.0\.7; use 16"):
+        keys.require_letters(16, "10.0.0.7")
+    long_key = "k" * 16
+    key_file.write_text(f"ann {long_key}\n")
+    keys = Keys(file=key_file)
+    keys.require_letters(16, "10.0.0.7")
+    key_file.write_text(f"ann {long_key}\nbob {long_key[1:]}\n")
+    assert [keys.caller(f"Bearer {key}") for key in (long_key, long_key[1:])] == [
+        Caller("ann"),
+        None,
+    ]
 
 
 def test_a_caller_has_a_share_of_the_queue(tmp_path, fifo: Fifo):

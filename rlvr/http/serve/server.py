@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from rlvr.errors import UsageError
 from rlvr.http import server
 from rlvr.http.application import HostRule, is_loopback_name
 from rlvr.http.keys import LEAST_KEY_LETTERS
@@ -39,12 +38,8 @@ def run(
         UsageError: a key is too short for an address that other machines can reach.
     """
     keys = service.keys
-    if not is_loopback(listening) and keys.any and keys.shortest < LEAST_KEY_LETTERS:
-        raise UsageError(
-            f"a key has {keys.shortest} letters, and other machines can reach "
-            f"{listening.getsockname()[0]}; use {LEAST_KEY_LETTERS} or more, such as those of "
-            f"`openssl rand -hex 16`"
-        )
+    if not is_loopback(listening) and keys.any:
+        keys.require_letters(LEAST_KEY_LETTERS, str(listening.getsockname()[0]))
     # Without a key, other sites' pages must not reach it by a name of theirs.
     if is_loopback(listening) and not keys.any:
         service.http.hosts = OWN_NAME
