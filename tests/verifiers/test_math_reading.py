@@ -21,12 +21,16 @@ RIGHT = {
         ("2+5i", r"2+5\imath"),
         (r"3\operatorname{cis}60^\circ", r"3e^{i\pi/3}"), (r"3e^{i\pi/3}", r"3\angle 60^\circ"),
         (r"|t|", r"t\operatorname{sgn}(t)"), (r"4\text{ kg}", r"4\text{ kilos}"),
+        (r"n\equiv 2\pmod 3", r"n\equiv 2\ (\mathrm{mod}\ 3)"), (r"n\equiv 2\pmod 3", r"n\equiv 2 (mod 3)"),
+        ("x=2, y=1", "x = 2; y = 1"), ("42", r"\therefore 42"), ("-5", r"\text{minus 5}"),
         (r"6:45\text{ PM}", r"6.45\text{ pm}"),
     ],
     "what is said behind an answer": [
         ("x=7", r"x=7\text{ only}"), ("x=7", r"x=7\text{ (double root)}"), ("x=7", r"x=7\ (x=-1\text{ rejected})"),
         ("x=7", "x_1=x_2=7"), ("a_n=3n-1", r"a_n=3n-1\ (n\in\mathbb{N}^*)"), ("a_n=3n-1", r"a_n=3n-1,\ n\ge1"),
         ("y=C_1e^{2x}+C_2e^{-x}", "y=C_2e^{2x}+C_1e^{-x}"), ("f(x)=cx^2", "f(x)=kx^2"),
+        ("y=Ce^{kx}", "y=Ae^{kx}"), ("x^2+C", "x^2-C"), ("x+3", r"x+3,\ x\ne 3"), ("x+3", r"x+3\ (x\ne3)"),
+        ("x+3", r"x+3 \text{ for } x\neq-3"), (r"f(x)=\frac1x", r"f(x)=\frac1x,\quad x\neq 0"),
     ],
     "units and words after a number": [
         ("5", r"5\text{ apples}"), ("12", r"12\text{ green bottles}"), ("7", r"7\text{ stuffed goats}"),
@@ -57,6 +61,8 @@ RIGHT = {
         ("5", r"5\text{ times}"), (r"\$18", r"18\text{ bucks}"), (r"55\text{ mph}", r"55\text{ MPH}"),
         (r"5\text{ kg}", r"5\text{ KG}"), (r"5\text{ kg}", r"5\text{ Kg}"), (r"5\text{ km}", r"5\text{ KM}"),
         ("5", "5 cm"), ("5", "5cm"), ("16", "16 feet"), ("100", r"100\text{ sq ft}"),
+        (r"\$5", r"\text{five dollars}"), ("12", "twelve cats"), ("12", r"\text{a dozen}"), ("3 kg", "three kilograms"),
+        (r"30\text{ min}", r"\text{half an hour}"), ("1200", "twelve hundred"), (r"10\%", "ten percent"),
     ],
     "scale words": [
         ("0.05", r"5\text{ hundredths}"), ("5000", r"5\text{ thousand}"), ("5000000", r"\$5\text{M}"),
@@ -277,14 +283,19 @@ RIGHT = {
 WRONG = {
     "notation that is rare": [
         ("2-5i", "2+i5"), ("2+5i", "2 + -5i"), ("1-\\sqrt2", "1+-\\sqrt2"), ("y=C+Dx", "y=Ax+A"),
+        (r"n\equiv 2\pmod 3", r"n\equiv 2\ (\mathrm{mod}\ 6)"), ("x=2, y=1", "x = 1; y = 2"), ("5", r"\text{minus 5}"),
         (r"3e^{i\pi/3}", r"3\angle 30^\circ"), ("4x", "x4"), ("6:45", "6.45"), ("x\\le3", "x\u22673"),
     ],
     "what is said behind an answer": [
         ("x=-1", r"x=7\ (x=-1\text{ rejected})"), ("x=7", r"x=7\text{ (wrong)}"), ("7", r"7\text{ (rejected)}"),
         ("x=7", "x_1=7"), ("a_n=3n-1", r"a_n=3n-1,\ n\ge5"), ("y=x^2", r"y=x^2,\ x>0"),
-        ("y=C_1e^{2x}+C_2e^{-x}", "y=C_1e^{2x}-C_1e^{-x}"),
+        ("y=C_1e^{2x}+C_2e^{-x}", "y=C_1e^{2x}-C_1e^{-x}"), ("y=Ce^{kx}", "y=ke^{Cx}"), ("y=Ce^{kx}", "y=Ce^{kx}+D"),
+        ("x+3", r"x+3,\ x=3"), ("x+3", r"y+3,\ x\ne3"), ("5", r"5,\ x\ne3"), ("x", r"x\ne3"),
+        (r"\mathbb{R}\setminus\{2\}", r"x\ne2,\ x\ne3"), ("(1,5)", r"x\in(1,5),\ x\ne3"),
     ],
     "units and words after a number": [
+        ("5", "five tenths"), ("2", "second place"), ("12", "twelve minus one"), ("5", "five less than six"),
+        ("7", "seven squared"), (r"\$5", "five cents"), ("5", "five million dollars"), ("5", "at least five dollars"),
         ("5", r"5\text{ hundredths}"), ("5", r"5\text{ tenths}"), ("5", r"5\text{ thousand}"),
         ("5", r"5\text{ million}"), ("5", r"5\text{ bn}"), ("5", r"5\text{ lakh}"), ("5", r"5\text{ crore}"),
         ("5", r"5\text{ dozen}"), ("5", r"5\text{ score}"), ("5", r"5\text{ gross}"), ("5", r"5\text{K}"),

@@ -247,13 +247,14 @@ def _with_other_constants(a: Node, b: Node) -> bool:
     reference_constants = sorted(name for name in free_symbols(b) if _ARBITRARY.fullmatch(name))
     if reference_constants:  # beside a C, other capital letters are constants too
         reference_constants = sorted({*reference_constants, *(free_symbols(b) & _BESIDE_C)})
-    mine = sorted(name for name in free_symbols(a) if _ARBITRARY_IN_ANSWER.fullmatch(name))
     variables = sorted(free_symbols(b) - {*reference_constants})
+    own_letters = free_symbols(a).difference(variables)
+    mine = sorted(name for name in own_letters if _ARBITRARY_IN_ANSWER.fullmatch(name))
     if (
         # Three at most: the determinant has a factorial of terms.
         not 1 <= len(reference_constants) == len(mine) <= 3
         or (reference_constants == mine and len(mine) == 1)
-        or free_symbols(a) - {*mine} != {*variables}
+        or {*mine, *variables} != free_symbols(a)
     ):
         return False
     if not all(_are_factors(side, names) for side, names in ((a, mine), (b, reference_constants))):
@@ -317,8 +318,8 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
 
 
 def _constant(node: Node) -> str | None:
-    """C in x^2 + C, where it stands nowhere else; some write c or K."""
-    terms = node.args if node.op == "add" else ()
+    """C in x^2 + C and x^2 - C, where it stands nowhere else; some write c or K."""
+    terms = [arg.args[0] if arg.op == "neg" else arg for arg in node.args if node.op == "add"]
     names = [arg.value for arg in terms if arg.op == "sym" and arg.value in ("C", "c", "K")]
     once = len(names) == 1 and sum(below == sym(names[0]) for below in walk(node)) == 1
     return names[0] if once else None

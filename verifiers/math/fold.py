@@ -150,6 +150,11 @@ _PLAIN_SIGNS = swaps(
     (">=", ">=", r" \\ge "),
     ("<=", "<=", r" \\le "),
     ("...", r"\.\.\.", r" \\dots "),
+    (  # x = 2; y = 1
+        ";",
+        r"\A[^,;=]*=[^,;]*(?:(?<!\\);[^,;=]*=[^,;]*){1,9}\Z",
+        lambda m: m[0].replace(";", ","),
+    ),
     (  # ^3/_4
         "_",
         r"(?:\{\s?\})?\^\s?\{?(\d+)\}?\s?(?:\\!)?\s?/\s?(?:\\!)?\s?_\s?\{?(\d+)\}?",
@@ -198,6 +203,7 @@ _NUMERALS = swaps(
         lambda m: _BESIDE.sub(r"\1 \\cdot ", m[0]),
     ),
     ("! ", r"(?<=\d!) (?=\d)", r" \\cdot "),  # 4! 5!
+    ("mod", r"\( ?\\?b?mod(?![a-zA-Z]) ?\{? ?(\w{1,9}) ?\}? ?\)", r"\\pmod{\1}"),  # (mod 3)
     *(  # (3)/(4) x
         (
             sign,
@@ -228,7 +234,7 @@ _BECOMES = (
     {"\\" + name: "" for name in (*_GONE.split(), "(", ")", "[", "]", "!")}
     | {
         "\\" + name: " "
-        for name in (*",;:> \n", *"quad qquad thinspace hspace checkmark rm bf".split())
+        for name in (*",;:> \n", *"quad qquad thinspace hspace checkmark rm bf therefore".split())
     }
     | {
         "\\" + name: sign

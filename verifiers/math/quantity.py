@@ -243,6 +243,8 @@ def _read_scaled(text: str, core: str, unit: str) -> Quantity | None:
 def _read_negated(text: str, end: int) -> Quantity | Word | Flawed:
     """`"negative" 5`."""
     positive = text[end:].strip()
+    if positive.count('"') == 1:  # "minus 5"
+        positive = positive.removesuffix('"')
     number = (
         quantity(
             positive[1:-1]

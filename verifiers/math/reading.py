@@ -22,7 +22,7 @@ from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.parameters import declaration, split_quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
-from rlvr.verifiers.math.units import SAYS_MORE
+from rlvr.verifiers.math.units import SAYS_MORE, SCALES, is_known
 from rlvr.verifiers.math.words import EMPTY, NONZERO, REALS, formula, number, plain
 
 __all__ = ["as_list", "as_ratio", "read"]
@@ -113,6 +113,8 @@ _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
 # x \in \mathbb{Z} : 1 \le x \le 4
 _BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
+_MOST_SPELT = 12  # words of a number
+_ORDINAL_ENDS = ("first", "second", "third", "th")
 _SHORT = 100  # characters of a text whose form is kept
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
@@ -128,6 +130,13 @@ def _once_more(match: re.Match[str]) -> str:
     r"""3/4 (or 0.75) as `3/4 ; 0.75`, and 2\sqrt3 (\approx 3.46) without brackets."""
     other = match["other"] or match["percent"]
     return f"{match['first']} {match['about'] or f'; {other}'}"
+
+
+def _without_hole(match: re.Match[str]) -> str:
+    """An expression in the letter that a remark takes one value from."""
+    said = match["of"]
+    of_letter = re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", said)
+    return said if of_letter and r"\ne" not in said and r"\in" not in said else match[0]
 
 
 # In this order, and again until nothing changes: what is left is read.
@@ -170,6 +179,15 @@ _REMARKS = swaps(  # what says no more of the value
             _once_more,
         )
         for sign in (";", "or", r"\approx", "%")
+    ),
+    (  # x + 3, x \ne 3
+        r"\ne",
+        (
+            r'\A(?P<of>[^<>|;"]*[\w})])(?: ?, ?| ?(?=["(]))["( ]{0,4}(?:where|for|with|if)?'
+            r"[\" ]{0,2}(?P<letter>[a-z]) ?\\ne ?-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})"
+            r"[\") ]{0,3}\Z"
+        ),
+        _without_hole,
     ),
     ("not", r'\A([^",;]+), ?"? ?not ?"? ?[-+\d\\][^",;]{0,40}\Z', r"\1"),  # 10, not 12
 )
@@ -576,6 +594,8 @@ def _wordlike(text: str) -> Form | None:
         return Items(text, "minus", (_line(text), _single(r"\{0\}")))
     if (value := number(words)) is not None:
         return Quantity(text, text, value)
+    if (counted := _spelt(words)) is not None:
+        return replace(counted, text=text, core=text)
     if words in EMPTY:
         return Items(text, "set", ())
     if words in REALS:
@@ -584,6 +604,21 @@ def _wordlike(text: str) -> Form | None:
     spoken = (" " in letters or len(letters) > 3) and _THREE_LETTERS.search(letters)
     certain = '"' in text or spoken or not letters.isascii() or letters.lower() in _SHORT_WORDS
     return word(text) if certain else None
+
+
+def _spelt(words: str) -> Quantity | None:
+    """`five dollars`, `half an hour`, `a dozen`: a number in words, and what is counted."""
+    parts = words.split()
+    if parts[0] in SCALES:
+        parts.insert(0, "one")
+    for count in range(min(len(parts) - 1, _MOST_SPELT), 0, -1):
+        value = number(" ".join(parts[:count]))
+        if value is None or parts[count - 1].endswith(_ORDINAL_ENDS):
+            continue
+        counted = quantity(f'{value} "{" ".join(parts[count:])}"')
+        is_counted = isinstance(counted, Quantity) and (not counted.unit or is_known(counted.unit))
+        return counted if is_counted else None
+    return None
 
 
 def _ratio(text: str) -> Form | None:
