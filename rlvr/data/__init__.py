@@ -16,8 +16,8 @@ rollouts         the Parquet file of a step's rollouts
 step_files       the file of one training step, from which anyone recomputes it
 
 Contract: `formats.read_rows` gives each row, or a `DataError` that leaves out this row alone.
-Sees `workers` and the ground, not `rewards`; every room above sees it.  Only here are `datasets`
-and pyarrow imported.
+Sees `workers` and the ground, not `rewards`; every room above sees it.  `datasets` is imported here
+alone, pyarrow also in `viewer.index` (drivers of other trainers apart).
 Goes wrong: memory that grows with rows (see docs/promises.md), and an output that looks whole after
 a crash: write through `files`.
 """

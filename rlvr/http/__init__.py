@@ -18,8 +18,8 @@ openenv           an environment behind OpenEnv's protocol
 
 Contract: `application.Application`, with routes whose bodies are typed; the event loop reads and
 sends, work is done by threads and processes.
-Sees `scoring` and `environment` in `serve` and `openenv` alone; `agents`, `viewer`, `cli` see it.
-Needs the extra `serve`; `limits` and `keys` do not.
+Sees `scoring`, `environment`, `interop` in `serve` and `openenv` alone; `agents`, `viewer`, `cli`
+see it.  Needs the extra `serve`; `limits` and `keys` do not.
 Goes wrong: memory that a caller holds without being counted, a slow parse in the event loop, and a
 request that dies between its acceptance and its count (docs/benchmarks/service.md).
 """

@@ -22,7 +22,7 @@ Every `to_…` scores through `rlvr.Scorer`: the same totals as `rlvr score`.  A
 when it is first used, and its library when needed.
 
 Contract: a module for each peer; `to_NAME(env)` there, `from_NAME(…)` here.
-Sees `train` and all below; `http`, `agents`, `viewer`, `cli` see it.
+Sees `train` and all below; `http` and `cli` see it.
 Goes wrong: a peer that turns our failure into 0 (raise, or give what it masks), a peer's release
 that renames what we call (say which versions were tried), a peer's exception taken for ours.
 """

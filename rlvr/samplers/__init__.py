@@ -17,7 +17,7 @@ endpoint                      a model behind an OpenAI-compatible API; for evalu
 
 Contract: `protocol.Sampler`: `submit`, `poll`, `sync`, `logprobs`, `encode`, `decode`; a new engine
 is one file, or two with a worker.
-Sees `environment`, `data` and the ground; `collect`, `train` and above see it.
+Sees `environment`, `data`, `workers` and the ground; `collect`, `train` and above see it.
 Goes wrong: weights that did not arrive (the canary compares after each sync), rows whose neighbours
 change their last bits, and log-probabilities at another temperature than the trainer's.
 """

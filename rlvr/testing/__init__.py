@@ -20,7 +20,7 @@ graders, yardstick     graders of mathematics by name; our labelled answers (fol
 
 Contract: a check yields `Finding`s of a name in `HOLES`; a maker of work is a class under
 `@serves`.
-Sees `verifiers`, `sandbox`, `scoring` and below, not `envs`; `cli` and `viewer` see it.
+Sees `verifiers`, `sandbox`, `scoring` and below, not `envs`; `cli` and `audit` see it.
 Goes wrong: a right answer called a hole (the text must deserve nothing whatever the task means),
 and a check whose completions hang: all are scored in workers that can be killed.
 """

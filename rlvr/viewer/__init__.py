@@ -16,7 +16,7 @@ Completions are written by a model that may be hostile: their texts are data on 
 
 Contract: a page of a report is a function that gives a `Report`: title, lines, tables, cases
 (docs/adding.md).
-Sees `http`, `scoring`, `algo` and below, not `train`; `cli` and `audit` see it.
+Sees `http`, `scoring`, `algo` and below, not `train`; `cli` sees it.
 Goes wrong: a text that reaches the page unescaped, an address that names a path of the machine, and
 files that grow while they are read.
 """
