@@ -1,9 +1,10 @@
 """Papers are classes: each says where its numbers stand, and what cannot work is refused where it is written."""
 
+import functools
 import itertools
 import subprocess
 import sys
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -131,7 +132,9 @@ def test_a_number_that_cannot_work_is_refused(name: str, changes: dict, message:
 
 def test_no_flag_is_accepted_where_nothing_reads_it(monkeypatch):
     """Every number of every paper on every paper: its own are taken, others are refused by name."""
-    monkeypatch.setattr("rlvr.algo.papers.numbers.nearest", lambda *names: "")  # which is slow
+    numbers = "rlvr.algo.papers.numbers"
+    monkeypatch.setattr(f"{numbers}.nearest", lambda *names: "")  # which is slow, as are hints
+    monkeypatch.setattr(f"{numbers}.get_type_hints", functools.cache(get_type_hints))
     every = {flat for name in NAMES for flat in paper_numbers(algorithm_class(name))}
     for name, flat in itertools.product(NAMES, every):
         if flat not in paper_numbers(algorithm_class(name)):

@@ -108,13 +108,13 @@ class Counting(ScriptedSampler):
 
 
 @pytest.mark.parametrize("words", [1, 4])
-def test_a_hundred_thousand_steps_take_linear_time(words):
+def test_ten_thousand_steps_take_linear_time(words):
     """Each token is decoded a few times, however many steps there are."""
-    text = ("a" * words + "\n") * 100_000 + "b"
+    text = ("a" * words + "\n") * 10_000 + "b"
     sampler = Counting(["x"])
     ids = [*map(ord, text), END]
     rollout = rlvr.Rollout(Trials().task(0), text, [1], ids, [True] * len(ids), [0.0] * len(ids), 0)
-    assert len(step_boundaries(rollout, sampler)) == 100_002
+    assert len(step_boundaries(rollout, sampler)) == 10_002
     assert sampler.decoded < 40 * len(ids)
 
 
