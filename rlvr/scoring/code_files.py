@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from rlvr.environment import Environment
-from rlvr.scoring.held_values import fields_of, objects_in
+from rlvr.scoring.held_values import fields_of, objects_in, vars_of
 from rlvr.scoring.loaded_code import digest_of_loaded
 
 __all__ = [
@@ -202,8 +202,7 @@ def _imported_by(text: bytes, package: str) -> Iterator[str]:
 
 def _held_by(name: str) -> Iterator[str]:
     """Names of the modules from which what a module holds comes."""
-    module = sys.modules.get(name)
-    for value in list(vars(module).values()) if module is not None else ():
+    for value in list(vars_of(name).values()):
         is_module = isinstance(value, ModuleType)
         module_name = value.__name__ if is_module else getattr(value, "__module__", None)
         path = (
@@ -237,9 +236,10 @@ def _file_of(name: str) -> Path | None:
     """The file of a module, loaded or not; an import in a function runs when a completion is
     scored."""
     if name in sys.modules:
-        path = getattr(sys.modules[name], "__file__", None)
+        # Not by `getattr`, which a module may answer with anything.
+        path = vars_of(name).get("__file__")
         # A module without a file, such as a namespace package.
-        return Path(path) if path and Path(path).is_file() else None
+        return Path(path) if isinstance(path, str) and Path(path).is_file() else None
     parent, _, last = name.rpartition(".")
     if parent:
         inside = [Path(folder, last) for folder in _folders_of(parent)]
@@ -260,7 +260,7 @@ def _file_of_package(top: str) -> Path | None:
 def _folders_of(package: str) -> list[str]:
     """Where the modules of a package stand; nothing is loaded to find out."""
     if package in sys.modules:
-        return list(getattr(sys.modules[package], "__path__", ()))
+        return [*map(str, vars_of(package).get("__path__") or ())]
     path = _file_of(package)
     if path is not None:
         return [str(path.parent)] if path.name == "__init__.py" else []

@@ -21,7 +21,7 @@ from types import (
 )
 from typing import Any
 
-__all__ = ["fields_of", "held_values", "objects_in", "plain_text", "qualified_name"]
+__all__ = ["fields_of", "held_values", "objects_in", "plain_text", "qualified_name", "vars_of"]
 
 _MOST = 2000  # objects looked at: an environment may hold its rows
 _PLAIN = (str, bytes, int, float, complex, type(None))
@@ -158,12 +158,21 @@ def _given_names(kind: type, fields: Mapping[str, object]) -> frozenset[str] | N
 
 def _is_ones_own(kind: type) -> bool:
     """Whether a class is a user's: others keep more than they were made with."""
-    module = sys.modules.get(kind.__module__)
-    path = getattr(module, "__file__", None) or ""
+    path = str(vars_of(kind.__module__).get("__file__") or "")
     top = kind.__module__.partition(".")[0]
     return not (
         top == "rlvr" or top in sys.stdlib_module_names - {"__main__"} or "-packages" in path
     )
+
+
+def vars_of(module: str) -> dict[str, Any]:
+    """What a loaded module holds, read past its own `__getattr__`; empty for one that is not loaded.
+
+    Args:
+        module: its name.
+    """
+    # None blocks an import.
+    return dict(getattr(sys.modules.get(module), "__dict__", {}))
 
 
 def _digest(text: str) -> str:

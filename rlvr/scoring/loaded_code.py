@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator
 from importlib.machinery import NamespaceLoader
 from types import CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 from rlvr.errors import foreign_code
-from rlvr.scoring.held_values import held_values, objects_in, plain_text
+from rlvr.scoring.held_values import held_values, objects_in, plain_text, qualified_name, vars_of
 
 __all__ = ["digest_of_loaded"]
 
 _OWN_CODE = (FunctionType, type)
-_PLAIN = (str, bytes, int, float, complex, tuple, frozenset)
 
 
 def digest_of_loaded(module: str) -> str | None:
     """The digest of the functions and classes of a loaded module, with the constants that they
-    name; None if it has none.  Of one that a loader has made, of its code, or of plain values too.
+    name; None if it has none.  Of one that a loader has made, of its code; without that of all that
+    it holds, with "no source" before it.
 
     Args:
         module: its name.
     """
-    space = dict(getattr(sys.modules.get(module), "__dict__", {}))  # None blocks an import
+    space = vars_of(module)
     loader: Any = getattr(space.get("__spec__"), "loader", None)
     is_made, code = not isinstance(loader, (NamespaceLoader, NoneType)), None
     if is_made:
         # A loader of the user's may raise anything.
         with foreign_code():
             code = loader.get_code(module)
-    texts = [*(_texts_of_code(code, {}) if code else _texts_of_space(module, space, is_made))]
+    if code:
+        texts = [*_texts_of_code(code, {})]
+    else:
+        texts = [*(_texts_of_made(space) if is_made else _texts_of_space(module, space))]
     text = "\0".join(texts).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(text).hexdigest()[:16] if texts else None
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    if is_made and not code:
+        return f"no source, {digest}"
+    return digest if texts else None
 
 
-def _texts_of_space(module: str, space: dict[str, Any], is_made: bool) -> Iterator[str]:
-    """The code of a module; with `is_made` also plain values that no code names.  Others may change
-    while it is used."""
+def _texts_of_space(module: str, space: dict[str, Any]) -> Iterator[str]:
+    """The code of a module; its values may change while it is used."""
     for name, value in sorted(space.items()):
-        if isinstance(value, _OWN_CODE):
-            if getattr(value, "__module__", None) == module:
-                yield from (name, *_texts_of(value, space))
-        elif is_made and isinstance(value, _PLAIN) and not name.startswith("__"):
-            yield from (name, plain_text(value))
+        if isinstance(value, _OWN_CODE) and getattr(value, "__module__", None) == module:
+            yield from (name, *_texts_of(value, space))
+
+
+def _texts_of_made(space: dict[str, Any]) -> Iterator[str]:
+    """All that a module holds which a loader has filled by itself."""
+    for name, value in sorted(space.items()):
+        if name.startswith("__") and name != "__getattr__":
+            continue
+        yield name
+        yield from _texts_of(value, space)
+        yield plain_text(held_values(objects_in(value)))
 
 
 def _texts_of(value: Any, space: dict[str, Any]) -> Iterator[str]:
@@ -61,7 +72,7 @@ def _texts_of(value: Any, space: dict[str, Any]) -> Iterator[str]:
                 yield name
                 yield from _texts_of(member, space)
     else:
-        yield plain_text(value)
+        yield plain_text(value) or qualified_name(value)
 
 
 def _texts_of_code(code: CodeType, space: dict[str, Any]) -> Iterator[str]:

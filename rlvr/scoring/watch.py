@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any, Final
 
 from rlvr.scoring.code_files import digest, is_installed, is_library, module_version
+from rlvr.scoring.held_values import vars_of
 
 __all__ = ["Noticed", "ReadsWatch", "watch_of_process"]
 
@@ -154,7 +155,7 @@ class ReadsWatch:
         self._local.busy = True  # as above
         try:
             for path, name in imports.items():
-                if getattr(sys.modules.get(name), "__file__", None) != path:
+                if vars_of(name).get("__file__") != path:
                     self._opened(path, os.O_RDONLY)
         finally:
             self._local.busy = False

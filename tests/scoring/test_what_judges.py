@@ -356,6 +356,36 @@ def test_a_module_that_a_loader_makes_counts(monkeypatch, way):
     assert digest(text) == digest(text) != digest(text.replace("3", "4"))
 
 
+MADE_OF = {
+    "a list": "MOST = [3]",
+    "a dict": "MOST = {'a': [3]}",
+    "a lambda": "right = lambda: 3",
+    "a closure": "right = (lambda most: lambda: most)(3)",
+    "a partial": "from functools import partial as p\nright = p(int, '3')",
+    "a namespace": "from types import SimpleNamespace as n\nMOST = n(a=3)",
+    "an instance": "class Most:\n    def __init__(self, a): self.a = a\nMOST = Most(3)\ndel Most",
+    "asked for": "__getattr__ = lambda name: 3",
+}
+
+
+@pytest.mark.parametrize("text", MADE_OF.values(), ids=MADE_OF)
+def test_a_module_without_a_source_stands_in_the_identity_as_such(monkeypatch, text):
+    """Whatever its loader puts into it; its functions name the loader's module as theirs."""
+
+    def version(text: str) -> tuple[str, str]:
+        module = module_from_spec(spec_from_loader("made_by_a_test", Made("", "")))
+        monkeypatch.setitem(sys.modules, "made_by_a_test", module)
+        space = {"__name__": "of_the_loader"}
+        exec(text, space)
+        vars(module).update({name: space[name] for name in space if name != "__builtins__"})
+        return module_version("made_by_a_test")
+
+    name, digest = version(text)
+    assert (name, digest[:11]) == ("made_by_a_test", "no source, ")
+    assert version(text) == (name, digest)
+    assert version(text.replace("3", "4")) != (name, digest)
+
+
 def test_what_python_runs_first_counts(monkeypatch, tmp_path):
     """It may change how modules are found; where there is none, that counts too."""
     before = code_of(Judged())["sitecustomize"]
