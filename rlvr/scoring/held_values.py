@@ -166,13 +166,14 @@ def _is_ones_own(kind: type) -> bool:
 
 
 def vars_of(module: str) -> dict[str, Any]:
-    """What a loaded module holds, read past its own `__getattr__`; empty for one that is not loaded.
+    """The names of a loaded module, read past its own `__getattr__`; none if it is not loaded.
 
     Args:
         module: its name.
     """
     # None blocks an import.
-    return dict(getattr(sys.modules.get(module), "__dict__", {}))
+    space: dict[str, Any] = getattr(sys.modules.get(module), "__dict__", {})
+    return space
 
 
 def _digest(text: str) -> str:

@@ -24,7 +24,7 @@ def digest_of_loaded(module: str) -> str | None:
     Args:
         module: its name.
     """
-    space = vars_of(module)
+    space = dict(vars_of(module))
     loader: Any = getattr(space.get("__spec__"), "loader", None)
     is_made, code = not isinstance(loader, (NamespaceLoader, NoneType)), None
     if is_made:
