@@ -293,10 +293,13 @@ def _is_intact(raw: bytes) -> bool | None:
     )
 
 
+_CELLS = json.JSONEncoder(sort_keys=True, default=str)
+
+
 def crc_of_cells(row: Row) -> str:
     """The checksum of a row of Parquet.
 
     Args:
         row: its cells, without the checksum.
     """
-    return f"{zlib.crc32(json.dumps(row, sort_keys=True, default=str).encode()):08x}"
+    return f"{zlib.crc32(_CELLS.encode(row).encode()):08x}"

@@ -59,14 +59,12 @@ def _pack_value(name: str, value: object) -> object:
     type, become texts."""
     if isinstance(value, str):
         # A text that begins with the mark is marked too, so that it is read back as it was.
-        return value if _is_utf8(value) and not value.startswith(MARK) else MARK + json.dumps(value)
+        is_plain = not value.startswith(MARK) and (value.isascii() or _is_utf8(value))
+        return value if is_plain else MARK + _JSON.encode(value)
     if name == "id":
         return str(value)
-    return (
-        MARK + json.dumps(value)
-        if isinstance(value, (dict, list)) or name == "reference"
-        else value
-    )
+    is_packed = isinstance(value, (dict, list)) or name == "reference"
+    return MARK + _JSON.encode(value) if is_packed else value
 
 
 def _is_utf8(text: str) -> bool:
@@ -77,6 +75,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+_JSON = json.JSONEncoder()  # `json.dumps` would look at its arguments for each cell
 _READABLE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
@@ -424,43 +423,87 @@ def _read_partial(partial: Path) -> Iterator[Line]:
 
 def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksums: bool) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    marks = {**notes, MARK: "1"}
     try:
-        # Twice through the file: the type of a column is known once all rows were seen.
-        kinds, count = dict[tuple[str, type], None](), 0
-        for rows in _groups(source):
-            kinds |= dict.fromkeys((name, type(cell)) for row in rows for name, cell in row.items())
-            count += len(rows)
-        schemas = [pa.schema([(name, _TYPES[kind])]) for name, kind in kinds]
-        cells = pa.unify_schemas([pa.schema([]), *schemas], promote_options="permissive")
-        marks = {**notes, MARK: "1"} | ({CHECKSUM: str(count)} if checksums else {})
-        columns = cells.append(pa.field(CHECKSUM, pa.string())) if checksums else cells
-        with target.open("wb") as file:
-            with pq.ParquetWriter(file, columns.with_metadata(marks)) as writer:
-                for rows in _groups(source):
-                    arrays = [_column(rows, field.name, str(field.type)) for field in cells]
-                    table = pa.Table.from_arrays(arrays, schema=cells)
-                    if checksums:
-                        crcs = [crc_of_cells(row) for row in table.to_pylist()]
-                        column = _column([{CHECKSUM: crc} for crc in crcs], CHECKSUM, "string")
-                        table = table.append_column(CHECKSUM, column)
-                    writer.write_table(table)
-            sync_file(file)
+        # The first rows nearly always have the types of all, which one reading then writes.
+        if not _write_groups(source, target, _types_of(_groups(source), 1), marks, checksums):
+            types = _types_of(_groups(source), None)
+            assert _write_groups(source, target, types, marks, checksums), "they are those of all"
     except (pa.ArrowException, OverflowError) as error:
         raise DataError(
             f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL"
         ) from error
 
 
-def _groups(source: Path) -> Iterator[list[dict[str, object]]]:
+def _types_of(groups: Iterable[Sequence[Row]], most: int | None) -> dict[str, str]:
+    """The type of each column.
+
+    Raises:
+        ArrowInvalid: a column has two that no third one holds.
+    """
+    import pyarrow as pa
+
+    kinds = dict[tuple[str, type], None]()
+    for rows in itertools.islice(groups, most):
+        kinds |= dict.fromkeys((name, type(cell)) for row in rows for name, cell in row.items())
+    schemas = [pa.schema([(name, _TYPES[kind])]) for name, kind in kinds]
+    cells = pa.unify_schemas([pa.schema([]), *schemas], promote_options="permissive")
+    return {field.name: str(field.type) for field in cells}
+
+
+def _write_groups(
+    source: Path, target: Path, types: Mapping[str, str], marks: Mapping[str, str], checksums: bool
+) -> bool:
+    """Whether the rows of a partial file, each group written as it is read, have these types."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    cells = pa.schema(list(types.items()))
+    columns = cells.append(pa.field(CHECKSUM, pa.string())) if checksums else cells
+    if checksums:
+        marks = {**marks, CHECKSUM: str(_count_lines(source))}
+    with target.open("wb") as file:
+        with pq.ParquetWriter(file, columns.with_metadata(marks)) as writer:
+            for rows in _groups(source):
+                if not all(_fits(row, types) for row in rows):
+                    return False
+                arrays = [_column(rows, name, kind) for name, kind in types.items()]
+                if checksums:
+                    crcs = [{CHECKSUM: crc_of_cells(_as_read(row, types))} for row in rows]
+                    arrays.append(_column(crcs, CHECKSUM, "string"))
+                writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
+        sync_file(file)
+    return True
+
+
+def _fits(row: Row, types: Mapping[str, str]) -> bool:
+    for name, cell in row.items():
+        kind = types.get(name)
+        is_wider = kind == "double" and type(cell) is int
+        if kind is None or not (cell is None or is_wider or kind == _TYPES[type(cell)]):
+            return False
+    return True
+
+
+def _as_read(row: Row, types: Mapping[str, str]) -> Row:
+    """The cells of a row as a reader of the file has them."""
+    cells = {name: row.get(name) for name in types}
+    for name, cell in cells.items():
+        if type(cell) is int and types[name] == "double":
+            cells[name] = float(cell)
+    return cells
+
+
+def _groups(source: Path) -> Iterator[list[Row]]:
     """The rows of a partial file as Parquet has them, as many at a time as are held in memory."""
-    rows = (line.row for line in _read_partial(source) if line.row is not None)
-    packed = ({name: _pack_value(name, value) for name, value in row.items()} for row in rows)
-    group, letters = [], 0
-    for row in packed:
+    group, letters = list[Row](), 0
+    for line in _read_partial(source):
+        if line.row is None:
+            raise DataError(f"{source}, line {line.number}: {line.error}")
+        row = {name: _pack_value(name, value) for name, value in line.row.items()}
         group.append(row)
-        letters += sum(len(cell) for cell in row.values() if isinstance(cell, str))
+        letters += sum([len(cell) for cell in row.values() if type(cell) is str])
         if len(group) == _GROUP_ROWS or letters >= _GROUP_LETTERS:
             yield group
             group, letters = [], 0
