@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import reduce
 
 from rlvr.verifiers.math.latex import Node, parse_or_none
+from rlvr.verifiers.math.latex.tree import PI, walk
 
 __all__ = ["NotArithmetic", "UndefinedNumber", "number_tree", "pi_multiple", "rational", "value_of"]
 
@@ -58,21 +59,23 @@ def rational(text: str) -> Fraction:
     return value_of(tree)
 
 
-def pi_multiple(text: str) -> Fraction | None:
+def pi_multiple(tree: Node) -> Fraction | None:
     r"""How many times π: 2/3 for `\frac{2\pi}{3}`; None if it is no rational multiple, or holds
     several π.
 
     One π in an arithmetic expression is a variable.  Of all such expressions only r·x is 0, r and
     2r at 0, 1 and 2.
+
+    Args:
+        tree: of any expression.
     """
-    if text.count(r"\pi") != 1 or not _VOCABULARY.fullmatch(text.replace(r"\pi", "(0)")):
+    if sum(node == PI for node in walk(tree)) != 1:
         return None
-    tree = number_tree(text)
     try:
-        at = [] if tree is None else [value_of(tree, x) for x in (0, 1, 2)]
+        at = [value_of(tree, x) for x in (0, 1, 2)]
     except (NotArithmetic, UndefinedNumber):
-        at = []
-    return at[1] if at and at[0] == 0 and at[2] == 2 * at[1] else None
+        return None
+    return at[1] if at[0] == 0 and at[2] == 2 * at[1] else None
 
 
 def number_tree(text: str) -> Node | None:

@@ -285,7 +285,7 @@ def _tree(form: Form) -> Node:
         return parse(form.text)
     if form.value is not None:
         return num(Fraction(form.value))
-    tree = parse(form.core)
+    tree = form.formula
     # A unit behind a list or an interval belongs to one of its items at most.
     if (form.unit or form.percent) and tree.op in _NO_UNIT:
         raise Unreadable(f"a unit behind a {tree.op}")

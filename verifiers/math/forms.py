@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from rlvr.verifiers.math.latex import Node, parse
+
 __all__ = [
     "Choice",
     "Clock",
@@ -44,6 +46,7 @@ class Quantity:
         percent: it carries a percent sign, which `value` does not account for.
         places: digits after the point of a decimal literal.
         pis: how many times π it is, if it is a rational multiple; `value` is then None.
+        tree: of one that was built, and is printed nowhere to be read again.
     """
 
     text: str
@@ -53,6 +56,16 @@ class Quantity:
     percent: bool = False
     places: int | None = None
     pis: Fraction | None = None
+    tree: Node | None = None
+
+    @property
+    def formula(self) -> Node:
+        """The tree of its core.
+
+        Raises:
+            Unreadable, TooLarge: see `latex/tree.py`.
+        """
+        return self.tree or parse(self.core)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.forms import Clock, Form, Quantity
 from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, walk
-from rlvr.verifiers.math.latex.writer import written
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.quantity import quantity
 from rlvr.verifiers.math.reading import read
@@ -89,7 +88,7 @@ def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[No
     reference_spellings = _spellings(reference)
     if answer.op in _WRAPS and len(answer.args) == 1 and reference.op not in _GROUPS:
         [member] = answer.args  # {6} around a number of the prompt
-        return ("text", written(member)) in facts(prompt)
+        return not facts(prompt).isdisjoint((spelling(member), ("text", str(member.value))))
     # Written as the reference is: right, even if the prompt has it among candidates.
     if _is_plain(answer) or _bare(answer) in reference_spellings:
         return False

@@ -12,8 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, pi_multiple, rational
+from rlvr.verifiers.math.arithmetic import (
+    NotArithmetic,
+    UndefinedNumber,
+    number_tree,
+    pi_multiple,
+    rational,
+    value_of,
+)
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
+from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.units import (
     AMBIGUOUS,
     CURRENCIES,
@@ -28,7 +36,7 @@ from rlvr.verifiers.math.units import (
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
-__all__ = ["compound", "literal", "quantity", "read_measured", "word"]
+__all__ = ["built", "compound", "literal", "quantity", "read_measured", "word"]
 
 # 12, -1,234.50, $5, 50%, 2.5e3, .75
 _LITERAL = re.compile(
@@ -179,10 +187,28 @@ def quantity(text: str) -> Quantity | Word | Flawed:
             return word(text)
         if percent and _NO_CONSTANT.search(core):
             return Quantity(text, text)  # x^5 - x\%
-        return Quantity(text, core, None, unit, percent, pis=pi_multiple(core))
+        return Quantity(text, core, None, unit, percent, pis=_pis(core))
     # Places of a decimal with a unit, for rounding; one without a unit was read by `literal` above.
     number = literal(core) if unit else None
     return Quantity(text, core, value, unit, percent, number.places if number else None)
+
+
+def _pis(core: str) -> Fraction | None:
+    # The tree of an expression without π is not needed yet.
+    tree = number_tree(core) if core.count(r"\pi") == 1 else None
+    return pi_multiple(tree) if tree else None
+
+
+def built(tree: Node) -> Quantity:
+    """The quantity of an expression that was written nowhere.
+
+    Args:
+        tree: of the expression.
+    """
+    try:
+        return Quantity("", "", value_of(tree), tree=tree)
+    except (NotArithmetic, UndefinedNumber):
+        return Quantity("", "", pis=pi_multiple(tree), tree=tree)
 
 
 def read_measured(text: str) -> Quantity | None:

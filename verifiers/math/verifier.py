@@ -28,11 +28,11 @@ from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
 from rlvr.verifiers.math.given import is_given
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
-from rlvr.verifiers.math.latex.writer import written
-from rlvr.verifiers.math.matching import Decision
+from rlvr.verifiers.math.latex.tree import Node, TooLarge
+from rlvr.verifiers.math.matching import UNDECIDED, Decision
 from rlvr.verifiers.math.normal import compare_bare, decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
+from rlvr.verifiers.math.quantity import built
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.shapes import as_stated
 from rlvr.verifiers.math.statement import as_tree
@@ -417,14 +417,12 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         return ""
     # Both as it stands and as what it states: either may stand in the prompt.
     trees = {as_tree(form), stated}
-    # The value alone: its form would be judged again, without end.
-    value_only = MathVerifier(replace(policy, form="any"))
 
     def has_value(part: Node) -> bool:
-        try:
-            return value_only.compare(written(part), right.text).correct
-        except (Unreadable, DataError):
-            return False
+        decision = decide_forms(built(part), right, policy)
+        if decision == UNDECIDED and policy.symbolic:
+            decision = symbolic.decide(built(part), right, policy)
+        return bool(decision.equal)
 
     if any(is_given(tree, reference, prompt, has_value) for tree in trees):
         return "given: it stands in the prompt"

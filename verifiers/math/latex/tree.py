@@ -79,6 +79,9 @@ class Written(Fraction):
         # The points of a pair are hashed from its text, so that 0.50 and 0.5 must print alike.
         return f"Fraction({self.numerator}, {self.denominator})"  # what the points are drawn from
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fraction, (self.numerator, self.denominator)  # the engine takes values alone
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
