@@ -46,6 +46,7 @@ class Quantity:
         percent: it carries a percent sign, which `value` does not account for.
         places: digits after the point of a decimal literal.
         pis: how many times π it is, if it is a rational multiple; `value` is then None.
+        sides: of an equation, as they were read.
         tree: of one that was built, and is printed nowhere to be read again.
     """
 
@@ -56,6 +57,7 @@ class Quantity:
     percent: bool = False
     places: int | None = None
     pis: Fraction | None = None
+    sides: tuple[Form, ...] = ()
     tree: Node | None = None
 
     @property
@@ -115,11 +117,13 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A time of day in seconds since midnight; `half` if am or pm was said."""
+    """A time of day in seconds since midnight; `half` if am or pm was said, and the `ratio` that it
+    may be instead."""
 
     text: str
     seconds: int
     half: bool
+    ratio: Quantity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from rlvr.verifiers.math.numbers import numbers, quantities
 from rlvr.verifiers.math.parameters import letters
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import read_measured
-from rlvr.verifiers.math.reading import as_ratio, read
+from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
     components,
@@ -146,7 +146,7 @@ class _Comparison:
             and (self.policy.equation_as_value or not is_relation(a))
             and (least := remainder(a))
         ):
-            return self.decide(read(least), b)
+            return self.decide(least, b)
         if isinstance(a, Family) or isinstance(b, Family):
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
@@ -441,10 +441,10 @@ class _Comparison:
             # 1:30 may be 90 minutes, 90 seconds, or 1.5 hours.
             if not a.half and any(a.seconds == b.value * length for length in lengths):
                 return Decision(True, "same-number")
-        ratio = as_ratio(clock.text) if _is_ratio_of(clock.text, opposite) else None
-        if ratio is None:
+        assert isinstance(clock, Clock)
+        if clock.ratio is None or not _is_ratio_of(clock.text, opposite):
             return Decision(None, "different-kind")  # a time is no number
-        return self._decide_instead(a, b, clock, ratio)
+        return self._decide_instead(a, b, clock, clock.ratio)
 
 
 def _are_roots_of(names: str, name: str) -> bool:

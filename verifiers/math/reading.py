@@ -25,7 +25,7 @@ from rlvr.verifiers.math.relations import equation, inequality, together
 from rlvr.verifiers.math.units import SAYS_MORE, SCALES, is_known
 from rlvr.verifiers.math.words import EMPTY, NONZERO, REALS, formula, number, plain
 
-__all__ = ["as_list", "as_ratio", "read"]
+__all__ = ["as_list", "read"]
 
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
 _SEMICOLONS = separator(";")
@@ -251,12 +251,6 @@ _read_and_kept = lru_cache(maxsize=4096)(
 def as_list(text: str) -> Items:
     """The other reading of `1,234`, which the other side's form may call for."""
     return Items(text, "list", _flat(list(map(_single, cut(text, _COMMAS)))))
-
-
-def as_ratio(text: str) -> Quantity | None:
-    """The other reading of `3:30`; 7:05 has none."""
-    ratio = None if _LEADING_ZERO.search(text) else _ratio(text)
-    return ratio if isinstance(ratio, Quantity) else None
 
 
 def _several(text: str, parts: list[str], signs: list[str]) -> Form:
@@ -579,7 +573,8 @@ def _signs(text: str) -> Items | None:
 def _wordlike(text: str) -> Form | None:
     # Times and dates first, as 3:30 would be a ratio.
     if (moment := time_of_day(text)) is not None:
-        return moment
+        ratio = None if _LEADING_ZERO.search(text) else _ratio(text)
+        return replace(moment, ratio=ratio) if isinstance(ratio, Quantity) else moment
     if (day := date(text)) is not None:
         return day
     if (ratio := _ratio(text)) is not None:

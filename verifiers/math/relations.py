@@ -20,7 +20,7 @@ from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import Flawed, Form, Items, Named, Quantity
 from rlvr.verifiers.math.intervals import pieces
-from rlvr.verifiers.math.quantity import quantity, word
+from rlvr.verifiers.math.quantity import word
 
 __all__ = [
     "Reader",
@@ -28,7 +28,7 @@ __all__ = [
     "inequality",
     "is_name",
     "measures",
-    "stated_side",
+    "states_value",
     "together",
 ]
 
@@ -136,13 +136,12 @@ def equation(text: str, read: Reader) -> Form | None:
     if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
         return Named(text, _call_name(parts[1]), read(parts[0]))  # 5 = x
     if len(parts) == 2 and len(names) == 1 and _stands_in(parts[0], parts[1]):
-        return _tautology(text, *parts) or Quantity(
-            text, text
-        )  # x = 2x - 3 is to be solved, and x = x + 1 is false
+        # x = 2x - 3 is to be solved, and x = x + 1 is false
+        return _tautology(text, *parts) or Quantity(text, text, sides=tuple(map(read, parts)))
     name = "=".join(map(_call_name, names)) or None  # x = y = z = 1 names three things at once
     if len(names) == len(parts) - 1:
         return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
-    return _chain(text, name, parts[len(names) :])
+    return _chain(text, name, parts[len(names) :], read)
 
 
 def _stands_in(name: str, side: str) -> bool:
@@ -171,12 +170,10 @@ def _is_far(exact: Form, rounded: Form) -> bool:
     return gap >= Fraction(10) ** -(rounded.places or 0)
 
 
-def stated_side(relation: str) -> str | None:
-    r"""The value that an equation states of a quantity: 5 for `m + n = 5`, `|AB| = 5`, `\sin A =
-    5`.
+def states_value(relation: str) -> bool:
+    r"""True for an equation that states what a quantity is: `m + n = 5`, `|AB| = 5`, `\sin A = 5`.
 
-    None for an equation to be solved, such as `2x = 10` or `x^2 = 4`: that says 5, or 2, and not 10
-    or 4.
+    `2x = 10` and `x^2 = 4` are to be solved: they say 5, or 2, and not 10 or 4.
     """
     parts, signs = cuts(relation, _EQUALS)
     if (
@@ -186,16 +183,16 @@ def stated_side(relation: str) -> str | None:
         or '"' in relation
         or not _is_closed(parts[1])
     ):
-        return None
+        return False
     if any(sign in parts[0] for sign in ("<", ">", ",", r"\le", r"\ge", r"\ne")):
-        return None
+        return False
     if measures(parts[0]):
-        return parts[1]
+        return True
     letters = {*_VARIABLE.findall(_COMMAND.sub(" ", parts[0]))} | {*_GREEK.findall(parts[0])}
     # Two letters at least, as m + n = 5; x = 5 is read as a name, and 2x = 10 is to be solved.
     several = len(letters - {"e", "i", "d"}) > 1
     # = 0 is how equations are written that are to be solved.
-    return parts[1] if several and not _ZERO.fullmatch(parts[1]) else None
+    return several and not _ZERO.fullmatch(parts[1])
 
 
 def measures(side: str) -> bool:
@@ -227,7 +224,7 @@ def _tautology(text: str, left: str, right: str) -> Flawed | None:
     return Flawed(text, "tautology") if squeeze(left) == squeeze(right) else None
 
 
-def _chain(text: str, name: str | None, sides: list[str]) -> Form:
+def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
     """x = 2 + 3 = 5 is 5 because arithmetic says so; a longer chain that it cannot vouch for is
     flawed."""
     if '"' in text:
@@ -235,7 +232,7 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     for left, right in itertools.pairwise(sides):
         if flawed := _tautology(text, left, right):
             return flawed
-    forms = [quantity(side) for side in sides]
+    forms = tuple(map(read, sides))
     values = [form.value if isinstance(form, Quantity) else None for form in forms]
     last = forms[-1]
     if (
@@ -246,16 +243,18 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
         return replace(last, text=text) if name is None else Named(text, name, last)
     if name is None and None in values:
         if len(sides) == 2:
-            return Quantity(text, text)  # an equation such as x + y = 3
+            return Quantity(text, text, sides=forms)  # an equation such as x + y = 3
         if values[0] is None and values.count(values[-1]) == len(values) - 1:
             short = f"{sides[0]}={sides[-1]}"  # m + n = 5 + 7 = 12
-            return Quantity(short, short)
+            return Quantity(short, short, sides=(forms[0], last))
         if values[0] is None and len({value for value in values if value is not None}) < 2:
-            return Quantity(text, text)
+            return Quantity(text, text, sides=forms)
     distinct = {value for value in values if value is not None}
     if name is not None and len(distinct) < 2 and None in values and all(map(_is_closed, sides)):
         equation = "=".join(sides)
-        return Named(text, name, Quantity(equation, equation))  # AB = \sqrt{20} = 2\sqrt5
+        return Named(
+            text, name, Quantity(equation, equation, sides=forms)
+        )  # AB = \sqrt{20} = 2\sqrt5
     return Flawed(text, "chain")
 
 

@@ -57,8 +57,8 @@ def same_classes(a: Form, b: Form) -> bool | None:
     )
 
 
-def remainder(form: Form) -> str:
-    r"""The 2 of `2 \pmod 7` and `n \equiv 2 \pmod 7`, which is a remainder of 7; "" for anything
+def remainder(form: Form) -> Quantity | None:
+    r"""The 2 of `2 \pmod 7` and `n \equiv 2 \pmod 7`, which is a remainder of 7; None for anything
     else.
 
     Args:
@@ -66,7 +66,8 @@ def remainder(form: Form) -> str:
     """
     found = _REMAINDER.fullmatch(form.text)
     # A remainder is smaller than what it is a remainder of.
-    return found[1] if found and int(found[1]) < int(found[2]) else ""
+    is_least = found is not None and int(found[1]) < int(found[2])
+    return Quantity(found[1], found[1], int(found[1])) if found and is_least else None
 
 
 def _says_so(form: Form) -> bool:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.cut import cut, separator
-from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
+from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex import Node, parse_or_none
 from rlvr.verifiers.math.latex.tree import IMAGINARY, free_symbols, walk
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quantity import compound
-from rlvr.verifiers.math.reading import as_list, as_ratio, read
-from rlvr.verifiers.math.relations import measures, stated_side
+from rlvr.verifiers.math.reading import as_list, read
+from rlvr.verifiers.math.relations import measures, states_value
 from rlvr.verifiers.math.residues import remainder
 
 __all__ = [
@@ -61,7 +61,7 @@ _UNIT_VECTOR = re.compile(
 )
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _NAMES = re.compile(rf'"[^"]*"|{_LETTER.pattern}')
-_COMMAS, _EQUALS = separator("[,;]"), separator("=")
+_COMMAS = separator("[,;]")
 _NO_TREE = Node("text")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
@@ -98,11 +98,11 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
     # Of the reference only a quantity may state a value: x^2 = 4 must not be answered by 4.
     if trusted and not measures(relation.text.partition("=")[0].strip()):
         return None
-    value = stated_side(relation.text)
-    if value is None:
+    if not relation.sides or not states_value(relation.text):
         return None
+    value = relation.sides[-1]
     is_ratio = ":" in relation.text.partition("=")[0]  # AB:CD = 7:32 states no time
-    return (as_ratio(value) if is_ratio else None) or read(value)
+    return value.ratio if is_ratio and isinstance(value, Clock) and value.ratio else value
 
 
 def as_stated(answer: Form, reference: Form) -> Form:
@@ -126,7 +126,7 @@ def as_stated(answer: Form, reference: Form) -> Form:
         size = len(vector(reference)) if reference.kind == "matrix" else len(reference.items)
         return components(answer, size) or point(answer) or answer
     if least := remainder(answer):
-        return read(least)
+        return least
     if is_relation(answer) and not is_relation(reference):
         worked = worked_out(answer, reference) or (answer,)
         return stated_value(answer, reference, trusted=False) or worked[-1]
@@ -153,7 +153,7 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     letters = free_symbols(_tree(other.core))
     if letters and not free_symbols(tree) <= letters:
         return None
-    return tuple(map(read, cut(equation.core, _EQUALS)))
+    return equation.sides
 
 
 def _tree(text: str) -> Node:
