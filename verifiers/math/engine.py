@@ -289,4 +289,5 @@ def _tree(form: Form) -> Node:
     # A unit behind a list or an interval belongs to one of its items at most.
     if (form.unit or form.percent) and tree.op in _NO_UNIT:
         raise Unreadable(f"a unit behind a {tree.op}")
-    return parse(form.text) if form.unit == "degree" and takes_angle(tree) else tree
+    angle = form.unit == "degree" and form.tree is None and takes_angle(tree)
+    return parse(form.text) if angle else tree

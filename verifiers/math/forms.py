@@ -9,12 +9,13 @@ An expression that only the symbolic engine can read is a Quantity without a val
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
-from rlvr.verifiers.math.latex import Node, parse
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 
 __all__ = [
     "Choice",
@@ -22,11 +23,16 @@ __all__ = [
     "Family",
     "Flawed",
     "Form",
+    "INFINITY",
     "Items",
+    "MINUS_INFINITY",
     "Named",
     "Quantity",
     "THOUSANDS",
     "Word",
+    "formula",
+    "negated",
+    "pair",
     "parts",
 ]
 
@@ -146,6 +152,8 @@ class Flawed:
     reason: str
 
 
+INFINITY, MINUS_INFINITY = (Quantity(end, end) for end in (r"\infty", r"-\infty"))
+_MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 Form: TypeAlias = Quantity | Items | Named | Choice | Word | Clock | Family | Flawed
 
 
@@ -156,3 +164,37 @@ def parts(form: Form) -> Iterator[Form]:
         yield from parts(part)
     if isinstance(form, Named | Family):
         yield from parts(form.body)
+
+
+def formula(form: Form) -> Node | None:
+    """The tree of an expression; None of anything else, and of what cannot be read."""
+    try:
+        return form.formula if isinstance(form, Quantity) else None
+    except (Unreadable, TooLarge, RecursionError):
+        return None
+
+
+def negated(number: Quantity) -> Quantity:
+    """Its opposite; of an expression without a sign in front."""
+    tree = formula(number) if number.value is None else None
+    return replace(
+        number,
+        text=number.text and f"-{number.text}",
+        core=number.core and f"-{number.core}",
+        value=None if number.value is None else -number.value,
+        pis=None if number.pis is None else -number.pis,
+        tree=tree and Node("neg", (tree,)),
+    )
+
+
+def pair(kind: str, *items: Form, text: str = "") -> Items:
+    r"""A tuple or an interval; (\pm 1, \pm 2) lists four points."""
+    text = text or f"{kind[0]}{' , '.join(item.text for item in items)}{kind[1]}"
+    choices = [
+        form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items
+    ]
+    # One more than allowed, to see that there are too many.
+    tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
+    if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
+        return Items(text, kind, items)
+    return Items(text, "list", tuple(pair(kind, *each) for each in tuples))

@@ -82,7 +82,7 @@ def _spelling(item: Form) -> Hashable:
     """Items with the same are equal: an exact number with its unit, or a text."""
     if isinstance(item, Quantity) and item.value is not None:
         return item.value, item.unit, item.percent
-    return squeeze(item.text)
+    return squeeze(item.text) or item
 
 
 def _without_alike(items: tuple[Form, ...], others: tuple[Form, ...]) -> tuple[Form, ...]:

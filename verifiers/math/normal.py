@@ -131,7 +131,7 @@ class _Comparison:
         ):
             return numbers(a, b, self.policy)
         # Before all else that costs: the same letters are the same answer.
-        if squeeze(a.text) == squeeze(b.text):
+        if a.text and squeeze(a.text) == squeeze(b.text):
             return Decision(True, "same-text")
         # After the same text, so that an answer in the same words meets a flawed reference.
         for form in (a, b):
@@ -420,7 +420,9 @@ class _Comparison:
         if decision is not UNDECIDED:
             return decision
         # Converted first, so that the engine compares plain numbers.
-        return self._ask(a if size in (None, 1) else times(a, size, b.unit), b)
+        if self.leaf is None or size in (None, 1):
+            return self._ask(a, b)
+        return self._ask(times(a, size, b.unit), b)
 
     def _clocks(self, a: Form, b: Form) -> Decision:
         """3:30 may be 3:30 pm, as a unit may be left out, but it is not 15:30; and 3:30 may be a

@@ -22,6 +22,7 @@ from rlvr.verifiers.math.arithmetic import (
 )
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
 from rlvr.verifiers.math.latex import Node
+from rlvr.verifiers.math.latex.tree import Written
 from rlvr.verifiers.math.units import (
     AMBIGUOUS,
     CURRENCIES,
@@ -205,8 +206,9 @@ def built(tree: Node) -> Quantity:
     Args:
         tree: of the expression.
     """
+    places = tree.value.places if isinstance(tree.value, Written) else 0
     try:
-        return Quantity("", "", value_of(tree), tree=tree)
+        return Quantity("", "", value_of(tree), places=places or None, tree=tree)
     except (NotArithmetic, UndefinedNumber):
         return Quantity("", "", pis=pi_multiple(tree), tree=tree)
 

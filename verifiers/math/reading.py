@@ -17,7 +17,19 @@ from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, ratio
 from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.fold import swap, swaps
-from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.forms import (
+    INFINITY,
+    MINUS_INFINITY,
+    Choice,
+    Family,
+    Flawed,
+    Form,
+    Items,
+    Named,
+    Quantity,
+    Word,
+    pair,
+)
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.parameters import declaration, split_quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
@@ -115,8 +127,8 @@ _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?
 _BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
 _MOST_SPELT = 12  # words of a number
 _ORDINAL_ENDS = ("first", "second", "third", "th")
+_ZERO = Quantity("0", "0", 0)
 _SHORT = 100  # characters of a text whose form is kept
-_MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
 
 def _as_column(row: re.Match[str]) -> str:
@@ -220,7 +232,8 @@ def _read_folded(text: str) -> Form:
         return day
     if "real" in text and (most := _ALL_BUT.fullmatch(text)):
         gone = most["gone"].replace('"', "")
-        return Items(text, "minus", (_line(text), _single(rf"\{{{gone}\}}")))
+        members = _flat(list(map(_single, cut(gone, _COMMAS))))
+        return Items(text, "minus", (_line(text), Items(gone, "set", members)))
     if _OUTWARD.fullmatch(text):
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
     # "(b)" must occur, or there is only one part.
@@ -418,7 +431,7 @@ def _equation(text: str) -> Form | None:
     return equation(text, _read)
 
 
-def _inequality(text: str) -> Named | None:
+def _inequality(text: str) -> Form | None:
     return inequality(text, _single)
 
 
@@ -462,9 +475,8 @@ def _read_bracketed(text: str) -> Form | None:
     if (opening + closing) not in _PAIRS or (len(parts) != 2 and opening + closing in _HALF_OPEN):
         return Flawed(text, "unreadable")
     if len(parts) > 1:
-        return _signed_tuples(
-            text, "()" if opening == r"\langle" else opening + closing, list(map(_single, parts))
-        )
+        kind = "()" if opening == r"\langle" else opening + closing
+        return pair(kind, *map(_single, parts), text=text)
     # Round brackets around one thing group; others are left to the engine.
     return _single(parts[0]) if (opening, closing) == ("(", ")") and parts else None
 
@@ -498,23 +510,6 @@ def _matrix(text: str, rows: list[list[str]]) -> Items:
     )
 
 
-def _signed_tuples(text: str, kind: str, items: list[Form]) -> Items:
-    r"""(\pm 1, \pm 2) lists four points."""
-    choices = [
-        form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items
-    ]
-    # One more than allowed, to see that there are too many.
-    tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
-    if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
-        return Items(text, kind, tuple(items))
-    open_, close = kind[0], kind[1]
-    return Items(
-        text,
-        "list",
-        tuple(Items(open_ + " , ".join(f.text for f in t) + close, kind, t) for t in tuples),
-    )
-
-
 def _is_number(part: Quantity) -> bool:
     return part.value is not None or part.pis is not None
 
@@ -540,10 +535,10 @@ def _region(text: str) -> Items | Flawed | None:
 
 def _line(text: str, part: str = "") -> Items:
     r"""The real line, or the half of it that `^+`, `_{>0}` or `_{\le 0}` says."""
-    low = "0" if "+" in part or ">" in part or r"\ge" in part else r"-\infty"
-    high = "0" if "-" in part or "<" in part or r"\le" in part else r"\infty"
+    low = _ZERO if "+" in part or ">" in part or r"\ge" in part else MINUS_INFINITY
+    high = _ZERO if "-" in part or "<" in part or r"\le" in part else INFINITY
     opening, closing = "[" if r"\ge" in part else "(", "]" if r"\le" in part else ")"
-    return Items(text, opening + closing, (_single(low), _single(high)))
+    return Items(text, opening + closing, (low, high))
 
 
 def _signs(text: str) -> Items | None:
@@ -586,7 +581,7 @@ def _wordlike(text: str) -> Form | None:
         return None
     words = plain(letters)
     if words in NONZERO:
-        return Items(text, "minus", (_line(text), _single(r"\{0\}")))
+        return Items(text, "minus", (_line(text), Items(r"\{0\}", "set", (_ZERO,))))
     if (value := number(words)) is not None:
         return Quantity(text, text, value)
     if (counted := _spelt(words)) is not None:

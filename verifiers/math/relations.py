@@ -18,7 +18,17 @@ from typing import TypeAlias
 
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.fold import squeeze
-from rlvr.verifiers.math.forms import Flawed, Form, Items, Named, Quantity
+from rlvr.verifiers.math.forms import (
+    INFINITY,
+    MINUS_INFINITY,
+    Flawed,
+    Form,
+    Items,
+    Named,
+    Quantity,
+    negated,
+    pair,
+)
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.quantity import word
 
@@ -39,15 +49,8 @@ _COMMAS = separator("[,;]")
 _EQUALS = separator(r"(?<![<>!:])=(?!=)|\\in(?![a-zA-Z])")
 _ABOUT = separator(r"\\approx")
 _RELATION = separator(r"\\(?:le|ge|ne)(?![a-zA-Z])|<|>")
+_RANKED = re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
-_RAYS = {
-    "<": r"(-\infty , {0})",
-    r"\le": r"(-\infty , {0}]",
-    ">": r"({0} , \infty)",
-    r"\ge": r"[{0} , \infty)",
-    # Without one number the line is two rays.
-    r"\ne": r"(-\infty , {0}) \cup ({0} , \infty)",
-}
 _CLOSED = frozenset((r"\le", r"\ge"))
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
 
@@ -261,12 +264,14 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
 # ------------------------------------------------------------------------------------- inequalities
 
 
-def inequality(text: str, read: Reader) -> Named | None:
-    r"""`x < 2` and `1 < x \le 3` as intervals of x; None where no side is a single name, or two
-    are."""
+def inequality(text: str, read: Reader) -> Form | None:
+    r"""`x < 2` and `1 < x \le 3` as intervals of x, `b < a < c` with its sides; None where no side
+    is a single name, or two are."""
     if not any(sign in text for sign in _TURNED):
         return None
     sides, signs = cuts(text, _RELATION)
+    if len(sides) > 2 and {*signs} == {"<"} and all(map(_RANKED.fullmatch, sides)):
+        return Quantity(text, text, sides=tuple(map(read, sides)))
     if not all(sides) or len(sides) not in (2, 3):
         return None
     if len(sides) == 2:
@@ -280,27 +285,42 @@ def inequality(text: str, read: Reader) -> Named | None:
         if len(named) != 1:
             return None
         [(name, sign, end)] = named
-        return Named(text, _call_name(name), read(_RAYS[sign].format(end)))
+        return Named(text, _call_name(name), _ray(sign, read(end)))
     # 1 < x > 3 bounds x from one side twice.
     if list(map(is_name, sides)) != [False, True, False] or not _one_way(signs):
         return None
     rising = signs[0] in ("<", r"\le")
     low, high = sides[::2] if rising else sides[::-2]
     at_low, at_high = signs if rising else signs[::-1]
-    opening, closing = "[" if at_low in _CLOSED else "(", "]" if at_high in _CLOSED else ")"
-    return Named(text, _call_name(sides[1]), read(f"{opening}{low} , {high}{closing}"))
+    kind = ("[" if at_low in _CLOSED else "(") + ("]" if at_high in _CLOSED else ")")
+    return Named(text, _call_name(sides[1]), pair(kind, read(low), read(high)))
 
 
-def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Named | None:
+def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Form | None:
     r"""|x| < 2 is (-2, 2), and |x| \ge 2 what is left."""
     # |x| < a - b has no sign that can be put before it.
     if sign == r"\ne" or any(mark in size for mark in "+-"):
         return None
+    high = read(size)
+    if not isinstance(high, Quantity):
+        return None
+    low = negated(high)
     if sign in ("<", r"\le"):
-        inside = f"-{size} , {size}"
-        return Named(text, name, read(f"({inside})" if sign == "<" else f"[{inside}]"))
-    rays = _RAYS[_TURNED[sign]].format(f"-{size}"), _RAYS[sign].format(size)
-    return Named(text, name, read(r" \cup ".join(rays)))
+        return Named(text, name, pair("()" if sign == "<" else "[]", low, high))
+    return Named(text, name, _either((_ray(_TURNED[sign], low), _ray(sign, high))))
+
+
+def _ray(sign: str, end: Form) -> Items:
+    if sign == r"\ne":  # without one number the line is two rays
+        return _either((_ray("<", end), _ray(">", end)))
+    closed = sign in _CLOSED
+    if sign in ("<", r"\le"):
+        return pair("(]" if closed else "()", MINUS_INFINITY, end)
+    return pair("[)" if closed else "()", end, INFINITY)
+
+
+def _either(items: tuple[Items, ...]) -> Items:
+    return Items(r" \cup ".join(item.text for item in items), "union", items)
 
 
 def _one_way(signs: list[str]) -> bool:
@@ -356,14 +376,12 @@ def _region(bodies: list[Form], signs: Sequence[str]) -> Items:
     # Only exact ends can show it: with others nothing is taken for impossible.
     impossible = pieces(Items("", "meet", items)) == []
     if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
-        return Items(r" \cup ".join(item.text for item in items), "union", items)
+        return _either(items)
     if impossible:
         return Items(r"\emptyset", "set", ())
     # By which end is infinite: x > 1 and x < 3 are cut to (1, 3).
     rays = {tuple(end.text.endswith(r"\infty") for end in item.items): item for item in items}
     low, high = rays.get((False, True)), rays.get((True, False))
     if len(items) == 2 and low and high:
-        kind = low.kind[0] + high.kind[1]
-        text = f"{kind[0]}{low.items[0].text} , {high.items[1].text}{kind[1]}"
-        return Items(text, kind, (low.items[0], high.items[1]))
+        return pair(low.kind[0] + high.kind[1], low.items[0], high.items[1])
     return Items(r" \cap ".join(item.text for item in items), "meet", items)

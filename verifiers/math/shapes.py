@@ -8,13 +8,22 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.cut import cut, separator
-from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity
+from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, formula, negated, pair
 from rlvr.verifiers.math.intervals import pieces
-from rlvr.verifiers.math.latex import Node, parse_or_none
-from rlvr.verifiers.math.latex.tree import IMAGINARY, free_symbols, walk
+from rlvr.verifiers.math.latex import Node
+from rlvr.verifiers.math.latex.tree import (
+    BINDERS,
+    EULER,
+    IMAGINARY,
+    INFINITY,
+    PI,
+    free_symbols,
+    num,
+    walk,
+)
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.quantity import compound
-from rlvr.verifiers.math.reading import as_list, read
+from rlvr.verifiers.math.quantity import built, compound
+from rlvr.verifiers.math.reading import as_list
 from rlvr.verifiers.math.relations import measures, states_value
 from rlvr.verifiers.math.residues import remainder
 
@@ -50,6 +59,10 @@ _OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
 _AXES = "ijk"
+_LETTER = re.compile(r"\([a-z]\)")
+_FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
+_INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
+_AXES = "ijk"
 _ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
 # P(1, 2) at the end of the text
 _POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
@@ -62,6 +75,8 @@ _UNIT_VECTOR = re.compile(
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _NAMES = re.compile(rf'"[^"]*"|{_LETTER.pattern}')
 _COMMAS = separator("[,;]")
+_WORDS = re.compile("[A-Za-z]+")
+_CONSTANTS = {str(node.value): node for node in (EULER, IMAGINARY, PI, INFINITY)}
 _NO_TREE = Node("text")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
@@ -147,81 +162,65 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     """
     if not isinstance(equation, Quantity) or not isinstance(other, Quantity):
         return None
-    tree = _tree(equation.core)
+    tree = _tree(equation)
     if tree.op != "rel" or set(tree.value) != {"="}:
         return None
-    letters = free_symbols(_tree(other.core))
+    letters = free_symbols(_tree(other))
     if letters and not free_symbols(tree) <= letters:
         return None
     return equation.sides
 
 
-def _tree(text: str) -> Node:
+def _tree(form: Form) -> Node:
     """The tree of a formula; of anything else one that says nothing."""
-    return parse_or_none(text) or _NO_TREE
+    return formula(form) or _NO_TREE
 
 
 def ranking(form: Form) -> tuple[Form, ...] | None:
     """The names in `b < a < c`, in order; None for any other relation."""
-    names = _ONE_WAY.split(form.text) if isinstance(form, Quantity) else []
-    return (
-        tuple(map(read, names))
-        if len(names) > 2 and all(_NAME.fullmatch(name.strip()) for name in names)
-        else None
-    )
+    return form.sides if isinstance(form, Quantity) and "<" in form.text and form.sides else None
 
 
-def point(form: Form) -> Form | None:
+def point(form: Form) -> Items | None:
     """`P(1, 2)` as the pair, which it is beside a pair."""
-    named = isinstance(form, Quantity) and form.value is None and _POINT.match(form.text)
-    return read(form.text[1:].strip()) if named else None
+    if form.text[-1:] != ")" or form.text[1:].lstrip()[:1] != "(" or not form.text[0].isupper():
+        return None
+    tree = _tree(form)
+    inside = tree.args[-1] if tree.op == "apply" else tree  # P(1, 2) and C(1, 2) are numbers too
+    plain = inside.op in ("tuple", "call") and len(inside.args) > 1
+    return pair("()", *map(built, inside.args)) if plain else None
 
 
 def is_unsolved(form: Form) -> bool:
     """An inequality in one variable that has to be solved, such as `x^2 < 4`; the symbolic engine
     does it."""
-    tree = _tree(form.text) if is_relation(form) else _NO_TREE
+    tree = _tree(form) if is_relation(form) else _NO_TREE
     return tree.op == "rel" and "=" not in tree.value and len(free_symbols(tree)) == 1
 
 
 def components(form: Form, size: int) -> Items | None:
     r"""`\mathbf i + 2 \mathbf j` as the tuple (1, 2) of so many coordinates; None if it is no sum
     of unit vectors."""
-    text = form.text if isinstance(form, Quantity) and form.value is None else ""
-    if not 2 <= size <= len(_AXES) or not (vectors := list(_UNIT_VECTOR.finditer(text))):
+    if not 2 <= size <= len(_AXES) or not isinstance(form, Quantity) or form.value is not None:
         return None
-    # Either all vectors are marked, or none: \mathbf{i} + 2j mixes two notations.
-    marked = any(match[1] or match[2] for match in vectors)
-    parts: dict[str, str] = {}
-    at = 0
-    for match in vectors:
-        factor = text[at : match.start()].strip(" *").removesuffix(r"\cdot").strip()
-        axis = match[1] or match[2] or match[3]
-        if (
-            axis in parts
-            or axis not in _AXES[:size]
-            or bool(match[3]) == marked
-            or not _is_balanced(factor)
-        ):
+    tree = _tree(form)
+    parts: dict[str, Quantity] = {}
+    marks: set[bool] = set()
+    for term in tree.args if tree.op == "add" else (tree,):
+        sign, product = (-1, term.args[0]) if term.op == "neg" else (1, term)
+        *factors, axis = product.args if product.op == "mul" else (product,)
+        name = str(axis.value)
+        if axis.op not in ("sym", "const") or name[0] not in _AXES[:size] or name[0] in parts:
             return None
-        # From the second one on a sign must join it.
-        if at and factor[:1] not in ("+", "-"):
+        if name[1:] not in ("", "^") or any(factor.op == "add" for factor in factors):
             return None
-        parts[axis] = {"": "1", "+": "1", "-": "-1"}.get(factor, factor.removeprefix("+").strip())
-        at = match.end()
-    # 3 + 4i is a number; with a j it is a vector.
-    if text[at:].strip() or (not marked and "j" not in parts):
+        marks.add(name[1:] == "^")
+        number = built(Node("mul", tuple(factors)) if factors[1:] else [*factors, num(1)][0])
+        parts[name[0]] = number if sign > 0 else negated(number)
+    # 3 + 4i is a number; with a j it is a vector.  Two notations are none.
+    if len(marks) != 1 or (marks == {False} and "j" not in parts):
         return None
-    return Items(text, "()", tuple(read(parts.get(axis, "0")) for axis in _AXES[:size]))
-
-
-def _is_balanced(text: str) -> bool:
-    # A sum in front, (1 + 2)\mathbf{i}, has its brackets; a bare one belongs to another term.
-    return (
-        all(text.count(a) == text.count(b) for a, b in ("()", "{}", "[]"))
-        and "+" not in text[1:]
-        and "-" not in text[1:]
-    )
+    return pair("()", *(parts.get(axis, built(num(0))) for axis in _AXES[:size]))
 
 
 def rename(form: Form, names: Mapping[str, str]) -> Form:
@@ -231,12 +230,39 @@ def rename(form: Form, names: Mapping[str, str]) -> Form:
         form: the form.
         names: the new letter of each.
     """
-    return read(_NAMES.sub(lambda m: names.get(m[0], m[0]), form.text))
+
+    def again(text: str) -> str:
+        return _NAMES.sub(lambda m: names.get(m[0], m[0]), text)
+
+    match form:
+        case Quantity(value=None):
+            tree = formula(form) or Node("text", value=form.core)
+            sides = tuple(rename(side, names) for side in form.sides)
+            changed = {"core": again(form.core), "sides": sides, "tree": _rename(tree, names)}
+            return replace(form, text=again(form.text), **changed)
+        case Items():
+            items = tuple(rename(item, names) for item in form.items)
+            return replace(form, text=again(form.text), items=items)
+        case Named():
+            body = rename(form.body, names)
+            return Named(again(form.text), again(form.name), body)
+    return form
+
+
+def _rename(node: Node, names: Mapping[str, str]) -> Node:
+    value = node.value
+    if isinstance(value, str) and (node.op in ("sym", "const", "term") or node.op in BINDERS):
+        value = _WORDS.sub(lambda m: names.get(m[0], m[0]), value)
+        if node.op in ("sym", "const"):
+            return _CONSTANTS.get(value) or Node("sym", value=value)
+    elif node.op in ("lim", "diff"):
+        value = (names.get(value[0], value[0]), value[1])
+    return Node(node.op, tuple(_rename(arg, names) for arg in node.args), value)
 
 
 def imaginary_j(answer: Quantity, reference: Quantity) -> Form | None:
     """`3 + 4j` as `3 + 4i` beside a reference with i and no j; None if it is anything else."""
-    mine, other = _tree(answer.core), _tree(reference.core)
+    mine, other = _tree(answer), _tree(reference)
     if free_symbols(mine) != {"j"} or "j" in free_symbols(other):
         return None
     only_there = IMAGINARY in walk(other) and IMAGINARY not in walk(mine)
@@ -315,8 +341,7 @@ def same_region(a: Form, b: Form) -> Decision | None:
 
 def times(number: Quantity, size: Fraction, unit: str) -> Quantity:
     """An expression in another unit."""
-    core = rf"\frac{{{size.numerator}}}{{{size.denominator}}}\cdot({number.core})"
-    return replace(number, text=core, core=core, unit=unit)
+    return replace(built(Node("mul", (num(size), number.formula))), unit=unit)
 
 
 def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
@@ -374,7 +399,7 @@ def renamed_inverse(form: Named, other: Form) -> Form | None:
     match = _INVERSE.fullmatch(form.name.replace(" ", ""))
     if match is None or not isinstance(other, Quantity):
         return None
-    mine, letters = (free_symbols(_tree(side.text)) for side in (form.body, other))
+    mine, letters = (free_symbols(_tree(side)) for side in (form.body, other))
     if len(letters) != 1 or mine != {match[1]} or mine == letters:
         return None
     return rename(form.body, {match[1]: min(letters)})

@@ -111,6 +111,8 @@ def _measured_tree(form: Quantity) -> Node:
 
 def _expression(form: Quantity) -> Node:
     """Without unit and percent sign; of \\sin 30^\\circ the degrees are no unit."""
+    if form.tree is not None:
+        return form.tree
     core = form.core.strip(_SIGNS)
     core = _SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", core) if form.value is not None else core
     tree = parse_or_none(core) if form.value is None else number_tree(core)

@@ -268,7 +268,8 @@ def _read_decorated(parser: Parser, name: str) -> Node:
         and all(token.kind == "letter" for token in group)
     ):
         return atoms.variable(parser, "".join(token.text for token in group) + "^")  # from A to B
-    if name not in BOLD:
+    # \hat{\mathbf{i}} is what its inner sign makes of the letter.
+    if name not in BOLD and (not group or group[0].text.lstrip("\\") not in DECORATIONS):
         raise Unreadable(f"\\{name} of more than a letter")
     return parser.inner(group)
 
