@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from rlvr.errors import foreign_code
 from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Quantity, Word, parts
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable
 from rlvr.verifiers.math.latex.budget import PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.compile import carry_out_reference, is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolve_indices
@@ -29,7 +29,6 @@ from rlvr.verifiers.math.latex.tree import (
     has,
     minus,
     num,
-    takes_angle,
     walk,
 )
 from rlvr.verifiers.math.latex.values import Undefined, as_number, decided, sign_of
@@ -37,6 +36,7 @@ from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.rounding import bounds
+from rlvr.verifiers.math.statement import tree_of
 
 __all__ = ["Reply", "Request", "handle", "start"]
 
@@ -277,17 +277,13 @@ def _degrees(tree: Node, form: Form) -> Node:
 
 
 def _tree(form: Form) -> Node:
-    r"""What the form says, without unit and percent sign; of \sin 30^\circ the degrees are no
-    unit."""
+    """What the form says, without unit and percent sign."""
     if isinstance(form, Word | Choice | Flawed | Family):
         raise Unreadable(repr(form.text[:80]))
-    if not isinstance(form, Quantity):
-        return parse(form.text)
-    if form.value is not None:
+    if isinstance(form, Quantity) and form.value is not None:
         return num(Fraction(form.value))
-    tree = form.formula
+    tree = tree_of(form)
     # A unit behind a list or an interval belongs to one of its items at most.
-    if (form.unit or form.percent) and tree.op in _NO_UNIT:
+    if isinstance(form, Quantity) and (form.unit or form.percent) and tree.op in _NO_UNIT:
         raise Unreadable(f"a unit behind a {tree.op}")
-    angle = form.unit == "degree" and form.tree is None and takes_angle(tree)
-    return parse(form.text) if angle else tree
+    return tree

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex import Node
 
 __all__ = [
     "Choice",
@@ -30,8 +30,6 @@ __all__ = [
     "Quantity",
     "THOUSANDS",
     "Word",
-    "formula",
-    "negated",
     "pair",
     "parts",
 ]
@@ -65,15 +63,6 @@ class Quantity:
     pis: Fraction | None = None
     sides: tuple[Form, ...] = ()
     tree: Node | None = None
-
-    @property
-    def formula(self) -> Node:
-        """The tree of its core.
-
-        Raises:
-            Unreadable, TooLarge: see `latex/tree.py`.
-        """
-        return self.tree or parse(self.core)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,27 +153,6 @@ def parts(form: Form) -> Iterator[Form]:
         yield from parts(part)
     if isinstance(form, Named | Family):
         yield from parts(form.body)
-
-
-def formula(form: Form) -> Node | None:
-    """The tree of an expression; None of anything else, and of what cannot be read."""
-    try:
-        return form.formula if isinstance(form, Quantity) else None
-    except (Unreadable, TooLarge, RecursionError):
-        return None
-
-
-def negated(number: Quantity) -> Quantity:
-    """Its opposite; of an expression without a sign in front."""
-    tree = formula(number) if number.value is None else None
-    return replace(
-        number,
-        text=number.text and f"-{number.text}",
-        core=number.core and f"-{number.core}",
-        value=None if number.value is None else -number.value,
-        pis=None if number.pis is None else -number.pis,
-        tree=tree and Node("neg", (tree,)),
-    )
 
 
 def pair(kind: str, *items: Form, text: str = "") -> Items:

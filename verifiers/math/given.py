@@ -19,14 +19,13 @@ from typing import Any
 
 from rlvr.verifiers.math.canonical import balance, spelling
 from rlvr.verifiers.math.finished import is_written_out
-from rlvr.verifiers.math.fold import fold, squeeze
+from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import Clock, Form, Quantity
 from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, walk
-from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.quantity import quantity
 from rlvr.verifiers.math.reading import read
-from rlvr.verifiers.math.statement import as_tree, equation_of, leaves
+from rlvr.verifiers.math.statement import as_tree, formula, leaves
 from rlvr.verifiers.math.units import TEMPERATURES, measure
 from rlvr.verifiers.math.words import number, number_words
 
@@ -184,17 +183,18 @@ def facts(prompt: str) -> frozenset[Any]:
 def _of_formula(text: str) -> tuple[frozenset[Any], bool]:
     """The spellings, and whether the formula was read, so that its pieces are among them."""
     try:
-        folded = fold_within(text)
+        form = read(text)
     except TooLarge:
-        folded = ""
-    if not folded:
         return frozenset(), False
-    tree = as_tree(read(folded))
+    if not form.text:
+        return frozenset(), False
+    tree = as_tree(form)
     inner = [node for node in walk(tree) if node.op not in _ATOMS | _GROUPS]
-    if tree.op == "named" and (equation := equation_of(folded)) is not None:
+    equation = formula(form) if tree.op == "named" else None
+    if equation is not None and equation.op == "rel":
         inner.append(equation)
     relations = [balance(node) for node in inner if node.op == "rel"]
-    spellings = frozenset((*map(spelling, inner), *relations, ("text", squeeze(folded))))
+    spellings = frozenset((*map(spelling, inner), *relations, ("text", squeeze(form.text))))
     return spellings, tree.op == "rel"
 
 
@@ -244,7 +244,7 @@ def _quantities(prompt: str) -> Iterator[Form]:
 def _quantity(amount: str, words: str) -> Form | None:
     """A number with a unit, a sign or a scale; no plain number is a fact."""
     if words[:1] in ("%", "°"):
-        return read(fold(f"{amount}{words}"))
+        return read(f"{amount}{words}")
     form = quantity(f'{amount} "{words}"') if words else read(amount)
     if not isinstance(form, Quantity | Clock) or as_tree(form).op not in _MARKED:
         return None

@@ -23,6 +23,7 @@ from rlvr.verifiers.math.arithmetic import (
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import Written
+from rlvr.verifiers.math.statement import formula
 from rlvr.verifiers.math.units import (
     AMBIGUOUS,
     CURRENCIES,
@@ -37,7 +38,7 @@ from rlvr.verifiers.math.units import (
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
-__all__ = ["built", "compound", "literal", "quantity", "read_measured", "word"]
+__all__ = ["built", "compound", "literal", "negated", "quantity", "read_measured", "word"]
 
 # 12, -1,234.50, $5, 50%, 2.5e3, .75
 _LITERAL = re.compile(
@@ -211,6 +212,23 @@ def built(tree: Node) -> Quantity:
         return Quantity("", "", value_of(tree), places=places or None, tree=tree)
     except (NotArithmetic, UndefinedNumber):
         return Quantity("", "", pis=pi_multiple(tree), tree=tree)
+
+
+def negated(number: Quantity) -> Quantity:
+    """Its opposite; of an expression without a sign in front.
+
+    Args:
+        number: a number or an expression.
+    """
+    tree = formula(number) if number.value is None else None
+    return replace(
+        number,
+        text=number.text and f"-{number.text}",
+        core=number.core and f"-{number.core}",
+        value=None if number.value is None else -number.value,
+        pis=None if number.pis is None else -number.pis,
+        tree=tree and Node("neg", (tree,)),
+    )
 
 
 def read_measured(text: str) -> Quantity | None:

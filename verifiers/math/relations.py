@@ -26,11 +26,10 @@ from rlvr.verifiers.math.forms import (
     Items,
     Named,
     Quantity,
-    negated,
     pair,
 )
 from rlvr.verifiers.math.intervals import pieces
-from rlvr.verifiers.math.quantity import word
+from rlvr.verifiers.math.quantity import negated, word
 
 __all__ = [
     "Reader",
@@ -243,7 +242,7 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
         and values[0] is not None
         and values.count(values[0]) == len(values)
     ):
-        return replace(last, text=text) if name is None else Named(text, name, last)
+        return replace(last, text=text, sides=forms) if name is None else Named(text, name, last)
     if name is None and None in values:
         if len(sides) == 2:
             return Quantity(text, text, sides=forms)  # an equation such as x + y = 3

@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value_of
 from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
-from rlvr.verifiers.math.latex import Node, parse_or_none
+from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import free_symbols, num, replace_part, sym
+from rlvr.verifiers.math.statement import formula
 
 __all__ = ["Classes", "remainder", "same_classes"]
 
@@ -87,7 +88,7 @@ def _read(form: Form) -> Classes | None:
         return _read(form.body)
     if not isinstance(form, Quantity | Named | Items):
         return None
-    tree = parse_or_none(form.text)
+    tree = formula(form)
     try:
         return None if tree is None else _classes(tree)
     except (NotArithmetic, UndefinedNumber):

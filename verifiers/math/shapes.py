@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.cut import cut, separator
-from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, formula, negated, pair
+from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, pair
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import (
@@ -22,10 +22,11 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.quantity import built, compound
+from rlvr.verifiers.math.quantity import built, compound, negated
 from rlvr.verifiers.math.reading import as_list
 from rlvr.verifiers.math.relations import measures, states_value
 from rlvr.verifiers.math.residues import remainder
+from rlvr.verifiers.math.statement import formula, tree_of
 
 __all__ = [
     "as_stated",
@@ -341,7 +342,7 @@ def same_region(a: Form, b: Form) -> Decision | None:
 
 def times(number: Quantity, size: Fraction, unit: str) -> Quantity:
     """An expression in another unit."""
-    return replace(built(Node("mul", (num(size), number.formula))), unit=unit)
+    return replace(built(Node("mul", (num(size), tree_of(number)))), unit=unit)
 
 
 def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:

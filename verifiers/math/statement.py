@@ -22,16 +22,24 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, number_tree, value_of
-from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.fold import squeeze
-from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Items, Named, Quantity, Word
-from rlvr.verifiers.math.latex import Node, parse_or_none
+from rlvr.verifiers.math.forms import (
+    Choice,
+    Clock,
+    Family,
+    Form,
+    Items,
+    Named,
+    Quantity,
+    Word,
+    parts,
+)
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.tree import has, takes_angle
 
-__all__ = ["as_tree", "equation_of", "leaves"]
+__all__ = ["as_tree", "formula", "leaves", "tree_of"]
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
-_EQUALS = separator("=")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
 # 6e-34, 1.5E3; not e0 and e1, whose powers of ten could be worked out.
 _SCIENTIFIC = re.compile(r"^([+-]?\d+(?:\.\d+)?)[eE]\+?(-\d+|[2-9]|\d{2,})$")
@@ -58,10 +66,11 @@ def as_tree(form: Form) -> Node:
         case Items():
             items = tuple(map(as_tree, form.items))
             op = _GROUPS.get(form.kind) or _REGIONS.get(form.kind)
-            return Node(op, items) if op else Node("tuple", items, form.kind)
+            said = {"list": "and", "either": "or"}.get(form.kind)
+            return Node(op, items, said) if op else Node("tuple", items, form.kind)
         case Named():
             bounded = isinstance(form.body, Items) and _BOUNDS.search(form.text)
-            if bounded and "|" in form.text and (tree := parse_or_none(form.text)):
+            if bounded and "|" in form.text and (tree := formula(form)):
                 return tree  # |t| < 3 is still to be solved
             return Node("bounds" if bounded else "named", (as_tree(form.body),), form.name)
         case Family():
@@ -89,14 +98,38 @@ def leaves(tree: Node) -> Iterator[Node]:
         yield tree
 
 
-def equation_of(text: str) -> Node | None:
-    """The equation that a folded text is, with both its sides; None for anything else.
+def tree_of(form: Form) -> Node:
+    r"""The tree of a formula, as the parser makes it: without unit and percent sign, but with the
+    degrees of \sin 30^\circ.
 
     Args:
-        text: a folded text that names a value.
+        form: of anything.
+
+    Raises:
+        Unreadable, TooLarge: see `latex/tree.py`.
     """
-    tree = parse_or_none(text)
-    return tree if tree is not None and tree.op == "rel" else None
+    match form:
+        case Quantity():
+            tree = form.tree or parse(form.core)
+            within = form.unit == "degree" and form.tree is None and takes_angle(tree)
+            return parse(form.text) if within else tree
+        # A letter may have been read as an option: those are letters in the whole.
+        case Items() if all(isinstance(part, Quantity | Items) for part in parts(form)):
+            tree = as_tree(form)
+            return parse(form.text) if has(tree, "text") else tree
+    return parse(form.text)
+
+
+def formula(form: Form) -> Node | None:
+    """The same; None of what cannot be read.
+
+    Args:
+        form: see `tree_of`.
+    """
+    try:
+        return tree_of(form)
+    except (Unreadable, TooLarge, RecursionError):
+        return None
 
 
 def _measured_tree(form: Quantity) -> Node:
@@ -110,19 +143,11 @@ def _measured_tree(form: Quantity) -> Node:
 
 
 def _expression(form: Quantity) -> Node:
-    """Without unit and percent sign; of \\sin 30^\\circ the degrees are no unit."""
-    if form.tree is not None:
-        return form.tree
-    core = form.core.strip(_SIGNS)
-    core = _SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", core) if form.value is not None else core
-    tree = parse_or_none(core) if form.value is None else number_tree(core)
-    if tree is not None and form.unit == "degree" and takes_angle(tree):
-        tree = parse_or_none(form.text)
-    if "=" in form.text and "=" not in form.core:  # 243 = 3^5, whose sides have been found equal
-        sides = map(parse_or_none, cut(form.text, _EQUALS))
-        tree = next((side for side in sides if side is not None and side.op == "num"), tree)
     if form.value is None:
-        return tree if tree is not None else Node("text", value=squeeze(form.text))
+        return formula(form) or Node("text", value=squeeze(form.text))
+    tree = form.tree or number_tree(_SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", form.core.strip(_SIGNS)))
+    # 243 = 3^5, whose sides have been found equal
+    tree = next((side for side in map(as_tree, form.sides) if side.op == "num"), tree)
     if tree is None or _is_worth_another(tree, Fraction(form.value)):
         return Node("spoken", value=Fraction(form.value))
     return tree
