@@ -3,6 +3,8 @@
 from typing import ClassVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlvr
 from rlvr.collect import END, Sampling, ScriptedSampler, step_boundaries
@@ -84,8 +86,6 @@ def test_steps_end_after_each_delimiter():
     ("text", "expected"),
     [
         ("a\n\n\nb", (0, 4, 6)),  # one break, however many lines
-        ("\n\na\nb", (0, 4, 6)),  # nothing was done before the first
-        ("a\nb\n \n", (0, 2, 7)),  # nor after the last
         ("\n", (0, 2)),
         ("", (0, 1)),
     ],
@@ -95,6 +95,29 @@ def test_white_space_is_no_step(text, expected):
     one, [rollout] = one_group(script=[text], group_size=1)
     with one:
         assert step_boundaries(rollout, one.sampler) == expected
+
+
+class Several(ScriptedSampler):
+    """A sampler whose tokens are one to three characters: `PIECES` by their numbers."""
+
+    PIECES: ClassVar = ["a", "b\n", "\n", " ", "a\na", "\n\n"]
+
+    def decode(self, completion_ids):
+        return "".join(self.PIECES[token] for token in completion_ids if token != END)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 5), max_size=10))
+def test_steps_end_where_lines_end(tokens):
+    """Token by token: a step ends with the first token at whose end more lines have been ended."""
+    sampler, ids = Several(["x"]), [*tokens, END]
+    text = sampler.decode(ids)
+    rollout = rlvr.Rollout(Trials().task(0), text, [1], ids, [True] * len(ids), [0.0] * len(ids), 0)
+    inner = range(len(text) - len(text.lstrip()) + 1, len(text.rstrip()))
+    ends = [at for at in inner if text[at - 1] == "\n" and text[at] != "\n"]
+    lengths = [len(sampler.decode(ids[:count])) for count in range(len(ids) + 1)]
+    expected = {next(count for count, length in enumerate(lengths) if length >= at) for at in ends}
+    assert step_boundaries(rollout, sampler) == tuple(sorted({0, *expected, len(ids)}))
 
 
 class Counting(ScriptedSampler):

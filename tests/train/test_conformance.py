@@ -11,14 +11,26 @@ from rlvr.algo.papers.base import Inputs, Proximal
 from rlvr.errors import UsageError
 from rlvr.train.conformance import conforms
 
-ADVANTAGES = [name for name in NAMES if algorithm_class(name).examples is None]
+ADVANTAGES = {
+    name: (kind.__base__, kind.reads)
+    for name in NAMES
+    if not (kind := algorithm_class(name)).examples
+}
+FIRST = {kind: name for name, kind in reversed(ADVANTAGES.items())}
+"""Further algorithms that have the same base and read the same arrays are slow."""
 
 
 def faults(algorithm) -> dict[str, str]:
     return {one.rule: one.fault for one in conforms(algorithm) if one.fault}
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[kind]))
+        for name, kind in ADVANTAGES.items()
+    ],
+)
 def test_ours_conform(name: str):
     """All rules, at the paper's numbers."""
     assert faults(load_algorithm(name)) == {}

@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
@@ -45,12 +47,43 @@ def test_a_pack_by_hand():
     assert (packed.height, packed.width) == (2, 2)
 
 
-def test_packs_are_filled_from_the_longest_row_on():
-    """7 and 3, 6 and 4, 2; a row of 12 does not fit and stands alone; every row is in one pack."""
-    lengths = [2, 7, 4, 12, 3, 6]
-    assert packs(lengths, max_tokens=10) == [[3], [1, 4], [5, 2], [0]]
-    assert sorted(itertools.chain(*packs(lengths, max_tokens=5))) == [0, 1, 2, 3, 4, 5]
-    assert packs([], max_tokens=5) == []
+TOKENS = st.lists(st.integers(1, 22), max_size=4)
+ROWS_OF = st.lists(st.builds(TokenRow, TOKENS.filter(len), TOKENS), min_size=1, max_size=5)
+
+
+@settings(max_examples=60)
+@given(ROWS_OF.filter(lambda rows: any(row.completion_ids for row in rows)))
+def test_a_pack_holds_each_row_as_it_is_alone(rows):
+    """Token by token: each completion token is predicted from the one before it, in its own row."""
+    packed = pack(rows)
+    inputs, positions = packed.input_ids[0].tolist(), packed.position_ids[0].tolist()
+    expected, at = [], 0
+    for number, row in enumerate(rows):
+        ids = [*row.prompt_ids, *row.completion_ids]
+        alone = ids[: len(ids) - 1] if row.completion_ids else ids
+        assert inputs[at : at + len(alone)] == alone
+        assert positions[at : at + len(alone)] == list(range(len(alone)))
+        first = at + len(row.prompt_ids) - 1
+        expected += [(first + i, token, number, i) for i, token in enumerate(row.completion_ids)]
+        at += len(alone)
+    assert len(inputs) == at
+    places = (packed.sources, packed.targets, packed.rows, packed.columns)
+    assert list(zip(*(values.tolist() for values in places), strict=True)) == expected
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(1, 15), max_size=10), st.integers(1, 12))
+def test_packs_are_filled_from_the_longest_row_on(lengths, most):
+    """Every row in one pack, none over the limit but alone, and first-fit decreasing by a plain loop."""
+    plain: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        for pack_ in plain:
+            if sum(lengths[j] for j in pack_) + lengths[i] <= most:
+                pack_.append(i)
+                break
+        else:
+            plain.append([i])
+    assert packs(lengths, max_tokens=most) == plain
 
 
 @pytest.mark.parametrize("config", [None, GPT2, MOE, MistralConfig(**SIZES, sliding_window=4)],
