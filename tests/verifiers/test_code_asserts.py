@@ -5,6 +5,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.sandbox import TestSuite
 from rlvr.sandbox.guest.writing import write
@@ -75,23 +77,45 @@ def test_functions_around_a_call_and_tolerances_are_kept(test: str, case: CallCa
     assert split(name_entry_point(TestSuite("asserts", test))) == (case,)
 
 
-@pytest.mark.parametrize(
-    ("rule", "tolerance", "value", "holds"),
-    [
-        ("near", 0.5, 1.4, True),
-        ("near", 0.5, 1.5, False),
-        ("near or at", 0.5, 1.5, True),
-        ("near", 0.5, True, True),
-        ("near", 0.5, Fraction(4, 3), True),
-        ("near", 0.5, 1 + 0.1j, True),
-        ("near", 0.5, float("nan"), False),
-    ],
-    ids=range(7),
+NUMBERS = (
+    st.sampled_from([1.4, 0.5, 1.5, True, Fraction(4, 3), 1 + 0.1j, float("nan")]) | st.floats()
 )
-def test_near_is_what_python_says(rule, tolerance, value, holds):
-    """Of abs(value - 1.0) < tolerance."""
-    assert CallCase("f", (), {}, 1.0, rule, tolerance=tolerance).holds(value) is holds
-    assert not CallCase("f", (), {}, 1.0, rule, tolerance=tolerance).holds([value], listed=True)
+
+
+@settings(max_examples=100)
+@given(NUMBERS, st.sampled_from([0.0, 0.5, 1e-6, 1]))
+def test_near_is_what_python_says(value, tolerance):
+    """Of abs(value - 1.0) < tolerance, or <=."""
+    apart = abs(value - 1.0)
+    for rule, holds in (("near", apart < tolerance), ("near or at", apart <= tolerance)):
+        case = CallCase("f", (), {}, 1.0, rule, tolerance=tolerance)
+        assert case.holds(value) is holds
+        assert not case.holds([value], listed=True)
+
+
+PLAIN = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+)
+LITERALS = st.recursive(
+    PLAIN,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(PLAIN, inner, max_size=3)
+        | st.sets(PLAIN, min_size=1, max_size=1)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(LITERALS, max_size=3), LITERALS, st.booleans())
+def test_any_literals_are_the_arguments_and_the_expected_value(args, expected, turned):
+    """As `repr` writes them; an infinity, which it writes as a name, is the float of one."""
+    scope = "inf = float('inf')\n"
+    sides = [f"f({', '.join(map(repr, args))})", repr(expected)]
+    [call] = calls(scope + "assert " + " == ".join(sides[::-1] if turned else sides))
+    assert repr(call) == repr(("f", tuple(args), {}, "equal", expected))
 
 
 @pytest.mark.parametrize("value", [10**5000, "1", Decimal(1), [1]], ids=range(4))

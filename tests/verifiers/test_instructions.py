@@ -5,6 +5,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlvr
 from rlvr.types import Outcome, Task
@@ -426,6 +428,34 @@ def test_reference_keeps_the_published_rules(kind: str, arguments: dict[str, Any
 def test_honest_answers_are_followed(kind: str, arguments: dict[str, Any], text: str):
     """The mended rules refuse no ordinary way of following them."""
     assert STRICT.verify(text, asked(kind, **arguments)).why == "followed"
+
+
+MORE = (
+    "Later a tall sailor brings three baskets full of fresh lemons from the quiet southern port and "
+    "sells them near that old stone bridge where two rivers meet"
+)
+RELATIONS = {"at least": int.__ge__, "less than": int.__lt__}
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 4), st.integers(1, 5), st.sampled_from(list(RELATIONS)))
+def test_a_word_is_counted_as_often_as_it_stands_there(times, asked_for, relation):
+    """Against a plain count; a word that holds it is another word."""
+    text = f"{FILLER} Harbours lie far away." + " The harbour sleeps." * times
+    right = RELATIONS[relation](times, asked_for)
+    arguments = {"keyword": "harbour", "frequency": asked_for, "relation": relation}
+    assert holds(text, "keywords:frequency", **arguments) == right
+
+
+@settings(max_examples=40)
+@given(st.integers(30, 57), st.integers(20, 70), st.sampled_from(list(RELATIONS)))
+def test_words_are_counted_as_a_reader_counts_them(count, asked_for, relation):
+    """Those between spaces: 30 of the filler, the others of a sentence that is cut."""
+    text = f"{FILLER} {' '.join(MORE.split()[: count - 30])}"
+    assert len(text.split()) == count
+    arguments = {"num_words": asked_for, "relation": relation}
+    right = RELATIONS[relation](count, asked_for)
+    assert holds(text, "length_constraints:number_words", **arguments) == right
 
 
 def test_letter_of_a_row_may_be_a_sign():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markupsafe import Markup
 
 from rlvr.viewer.markdown import render_text
 from rlvr.viewer.texts import word_diff
@@ -51,13 +55,28 @@ def test_what_is_no_element_is_counted():
     assert not render_text("1 < 2").removed
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_a_payload_becomes_no_element_that_can_do_anything(payload: str):
+def assert_harmless(text: str) -> None:
     """No element but text's own, no attribute but class, start of a list and alignment."""
-    found = Elements(render_text(payload).html)
-    assert set(found.names) <= MARKUP
-    assert found.attributes <= {"class", "start"}
-    assert not found.references
+    elements = Elements(render_text(text).html)
+    assert set(elements.names) <= MARKUP, text
+    assert elements.attributes <= {"class", "start"}, text
+    assert not elements.references, text
+
+
+def test_a_payload_becomes_no_element_that_can_do_anything():
+    """Each of more than two hundred, alone."""
+    for payload in PAYLOADS:
+        assert_harmless(payload)
+
+
+SIGNS = ["*", "**", "`", "```", "$", "\\(", "|", "|-|", "\n", "> ", "- ", "~~", "<", ">", "&", '"']
+
+
+@settings(max_examples=80)
+@given(st.lists(st.sampled_from([*SIGNS, *PAYLOADS]) | st.text(max_size=3), max_size=8))
+def test_no_mixture_of_markup_and_payloads_becomes_an_element_that_can_do_anything(pieces):
+    """A payload that begins in a table, a formula or a block of code and ends outside of it."""
+    assert_harmless("".join(pieces))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +92,21 @@ def test_a_text_of_one_sign_is_read_in_time(sign: str):
 def test_two_completions_differ_by_words():
     """Escaped, and in one text."""
     assert word_diff("a <b> c", "a <i> c") == "a &lt;<del>b</del><ins>i</ins>&gt; c"
+
+
+WORDS = st.lists(st.sampled_from(["a", " ", "<b>", "&amp;", "\n", "é", "<del>", "1.5"])).map(
+    "".join
+)
+
+
+@settings(max_examples=80)
+@given(WORDS, WORDS)
+def test_a_difference_holds_both_texts(first, second):
+    """Without what was put in it is the first, without what was taken away the second."""
+    joined = word_diff(first, second)
+    for text, own, other in ((first, "del", "ins"), (second, "ins", "del")):
+        left = re.sub(rf"(?s)<{other}>.*?</{other}>", "", joined)
+        assert Markup(re.sub(rf"</?{own}>", "", left)).unescape() == text
 
 
 @pytest.mark.parametrize(
