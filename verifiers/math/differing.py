@@ -11,15 +11,16 @@ from typing import Final
 from flint import arb, fmpq
 
 from rlvr.verifiers.answers import bare
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse_or_none
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable
 from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import free_symbols
 from rlvr.verifiers.math.latex.values import Number, Undefined, decided, is_exact
-from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.points import Point, random_points
 from rlvr.verifiers.math.probing import agree
+from rlvr.verifiers.math.reading import read
+from rlvr.verifiers.math.statement import formula
 
 __all__ = ["DifferingPoint", "differing_point"]
 
@@ -67,7 +68,7 @@ def differing_point(answer: str, reference: str) -> DifferingPoint | None:
 
 def _tree(text: str) -> Node | None:
     try:
-        return parse_or_none(fold_within(bare(text)))
+        return formula(read(bare(text)))
     except TooLarge:
         return None
 

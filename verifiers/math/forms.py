@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from rlvr.verifiers.math.latex import Node
+from rlvr.verifiers.math.latex import tree as trees
 
 __all__ = [
     "Choice",
@@ -141,7 +142,8 @@ class Flawed:
     reason: str
 
 
-INFINITY, MINUS_INFINITY = (Quantity(end, end) for end in (r"\infty", r"-\infty"))
+INFINITY = Quantity(r"\infty", r"\infty", tree=trees.INFINITY)
+MINUS_INFINITY = Quantity(r"-\infty", r"-\infty", tree=trees.MINUS_INFINITY)
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 Form: TypeAlias = Quantity | Items | Named | Choice | Word | Clock | Family | Flawed
 

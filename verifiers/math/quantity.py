@@ -38,7 +38,16 @@ from rlvr.verifiers.math.units import (
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
-__all__ = ["built", "compound", "literal", "negated", "quantity", "read_measured", "word"]
+__all__ = [
+    "built",
+    "compound",
+    "counted",
+    "literal",
+    "negated",
+    "quantity",
+    "read_measured",
+    "word",
+]
 
 # 12, -1,234.50, $5, 50%, 2.5e3, .75
 _LITERAL = re.compile(
@@ -238,8 +247,26 @@ def read_measured(text: str) -> Quantity | None:
     unit = canonical(plain_unit(match[2])) if match else None
     if match is None or not unit or (measure(unit) is None and unit not in TEMPERATURES):
         return None
-    again = quantity(f'{match[1]} "{unit}"')
-    return again if isinstance(again, Quantity) and again.value is not None else None
+    number = literal(match[1]) or quantity(match[1])
+    is_number = isinstance(number, Quantity) and number.value is not None
+    return replace(number, text=text, unit=unit) if is_number else None
+
+
+def counted(text: str, value: Fraction | int, words: str) -> Quantity | None:
+    """A number that was said in words, with what is counted; None of words that are no unit.
+
+    Args:
+        text: all of it.
+        value: the number.
+        words: what stands behind it.
+    """
+    unit, factor = _unit(words)
+    percent = unit in _PERCENT
+    is_unit = percent or not unit or is_known(unit)
+    unit = "" if percent else unit
+    return (
+        None if unit is None or not is_unit else Quantity(text, text, value * factor, unit, percent)
+    )
 
 
 def word(text: str) -> Word:

@@ -30,11 +30,12 @@ from rlvr.verifiers.math.forms import (
     Word,
     pair,
 )
+from rlvr.verifiers.math.latex import Node, parse_or_none
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.parameters import declaration, split_quantified
-from rlvr.verifiers.math.quantity import literal, quantity, word
+from rlvr.verifiers.math.quantity import counted, literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
-from rlvr.verifiers.math.units import SAYS_MORE, SCALES, is_known
+from rlvr.verifiers.math.units import SAYS_MORE, SCALES
 from rlvr.verifiers.math.words import EMPTY, NONZERO, REALS, formula, number, plain
 
 __all__ = ["as_list", "read"]
@@ -584,8 +585,8 @@ def _wordlike(text: str) -> Form | None:
         return Items(text, "minus", (_line(text), Items(r"\{0\}", "set", (_ZERO,))))
     if (value := number(words)) is not None:
         return Quantity(text, text, value)
-    if (counted := _spelt(words)) is not None:
-        return replace(counted, text=text, core=text)
+    if (amount := _spelt(text, words)) is not None:
+        return amount
     if words in EMPTY:
         return Items(text, "set", ())
     if words in REALS:
@@ -596,7 +597,7 @@ def _wordlike(text: str) -> Form | None:
     return word(text) if certain else None
 
 
-def _spelt(words: str) -> Quantity | None:
+def _spelt(text: str, words: str) -> Quantity | None:
     """`five dollars`, `half an hour`, `a dozen`: a number in words, and what is counted."""
     parts = words.split()
     if parts[0] in SCALES:
@@ -605,9 +606,7 @@ def _spelt(words: str) -> Quantity | None:
         value = number(" ".join(parts[:count]))
         if value is None or parts[count - 1].endswith(_ORDINAL_ENDS):
             continue
-        counted = quantity(f'{value} "{" ".join(parts[count:])}"')
-        is_counted = isinstance(counted, Quantity) and (not counted.unit or is_known(counted.unit))
-        return counted if is_counted else None
+        return counted(text, value, " ".join(parts[count:]))
     return None
 
 
@@ -625,12 +624,11 @@ def _ratio(text: str) -> Form | None:
         except (NotArithmetic, UndefinedNumber):
             break
     if len(values) < len(parts):
-        core = rf"\frac{{{parts[0]}}}{{{parts[1]}}}"
-        return (
-            Quantity(text, core, None, ":")
-            if len(parts) == 2 and not any('"' in part for part in parts)
-            else None
-        )
+        if len(parts) > 2 or '"' in text:
+            return None
+        sides = [tree for tree in map(parse_or_none, parts) if tree]
+        tree = Node("div", tuple(sides)) if len(sides) == 2 else None
+        return Quantity(text, text, None, ":", tree=tree)
     if len(parts) > 2:
         return Items(
             text, ":", tuple(Quantity(p, p, v) for p, v in zip(parts, values, strict=True))
