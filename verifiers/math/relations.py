@@ -36,8 +36,6 @@ __all__ = [
     "equation",
     "inequality",
     "is_name",
-    "measures",
-    "states_value",
     "together",
 ]
 
@@ -80,25 +78,6 @@ _GREEK = re.compile(
     r"sigma|tau|phi|varphi|chi"
     r"|psi|omega|Delta|Omega|Sigma|Phi|Gamma|Theta|Lambda|Psi)(?![a-zA-Z])"
 )
-# \angle A, P(…), n(…), \lim: no letter of it is to be solved for.
-_MEASURE = re.compile(
-    r"\\(?:angle|measuredangle|lim|int|sum|prod|binom|dim|deg|arg)(?![a-zA-Z])|m ?\\angle|"
-    r"P ?\(|n ?\("
-)
-# f(2), g'(0), P(1/2)
-_AT_NUMBER = re.compile(r"[fghpqFGHPQST]'{0,2} ?\( ?-?\d+(?:[./]\d+)? ?\)")
-# |AB|, P(A), \sin A: a quantity where its letters are capital or Greek.
-_OF_NAMED = re.compile(
-    r"\||\\\||[A-Z] ?\([A-Z]|"
-    r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)"
-    r"(?![a-zA-Z])"
-)
-# \frac{AB}{CD}, \triangle ABC, AB:CD
-_SEGMENTS = re.compile(
-    r"(?:\\frac|[A-Z{}/:+ ]|_ ?\{?[A-Z0-9]{1,6}\}?|\\(?:triangle|overline|cdot|times)(?![a-zA-Z])|"
-    r"-|\(|\))+"
-)
-_ZERO = re.compile(r"[+-]? ?0(?:\.0*)?")
 # A constant has a value already, so that π = 3 names nothing.
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
 
@@ -170,46 +149,6 @@ def _is_far(exact: Form, rounded: Form) -> bool:
         return gap > Fraction(10) ** (len(digits) - len(digits.rstrip("0"))) / 2
     # 1.234 ≈ 1.23 differs by less than a unit of the last place.
     return gap >= Fraction(10) ** -(rounded.places or 0)
-
-
-def states_value(relation: str) -> bool:
-    r"""True for an equation that states what a quantity is: `m + n = 5`, `|AB| = 5`, `\sin A = 5`.
-
-    `2x = 10` and `x^2 = 4` are to be solved: they say 5, or 2, and not 10 or 4.
-    """
-    parts, signs = cuts(relation, _EQUALS)
-    if (
-        len(parts) != 2
-        or signs != ["="]
-        or not all(parts)
-        or '"' in relation
-        or not _is_closed(parts[1])
-    ):
-        return False
-    if any(sign in parts[0] for sign in ("<", ">", ",", r"\le", r"\ge", r"\ne")):
-        return False
-    if measures(parts[0]):
-        return True
-    letters = {*_VARIABLE.findall(_COMMAND.sub(" ", parts[0]))} | {*_GREEK.findall(parts[0])}
-    # Two letters at least, as m + n = 5; x = 5 is read as a name, and 2x = 10 is to be solved.
-    several = len(letters - {"e", "i", "d"}) > 1
-    # = 0 is how equations are written that are to be solved.
-    return several and not _ZERO.fullmatch(parts[1])
-
-
-def measures(side: str) -> bool:
-    r"""A side that is a quantity of its own, and no equation's: `|AB|`, `\angle A`, `P(X = 1)`,
-    `\frac{NO}{BO}`.
-
-    `\sin A` and `\sin\theta` are quantities, while `\sin x` and `|x - 2|` belong to equations for
-    x.
-    """
-    if _MEASURE.match(side) or _AT_NUMBER.fullmatch(side):
-        return True
-    letters = _VARIABLE.findall(_COMMAND.sub(" ", side))
-    if _OF_NAMED.match(side):
-        return all(map(str.isupper, letters)) and bool(letters or _GREEK.search(side))
-    return len(letters) > 1 and bool(_SEGMENTS.fullmatch(side))
 
 
 def _is_closed(side: str) -> bool:

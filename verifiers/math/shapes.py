@@ -19,12 +19,12 @@ from rlvr.verifiers.math.latex.tree import (
     PI,
     free_symbols,
     num,
+    sym,
     walk,
 )
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quantity import built, compound, negated
 from rlvr.verifiers.math.reading import as_list
-from rlvr.verifiers.math.relations import measures, states_value
 from rlvr.verifiers.math.residues import remainder
 from rlvr.verifiers.math.statement import formula, tree_of
 
@@ -78,6 +78,7 @@ _NAMES = re.compile(rf'"[^"]*"|{_LETTER.pattern}')
 _COMMAS = separator("[,;]")
 _WORDS = re.compile("[A-Za-z]+")
 _CONSTANTS = {str(node.value): node for node in (EULER, IMAGINARY, PI, INFINITY)}
+_FUNCTIONS = frozenset("fghpqFGHPQST")
 _NO_TREE = Node("text")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
@@ -111,10 +112,17 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         or not isinstance(other, Quantity | Items)
     ):
         return None
-    # Of the reference only a quantity may state a value: x^2 = 4 must not be answered by 4.
-    if trusted and not measures(relation.text.partition("=")[0].strip()):
+    if len(relation.sides) != 2 or "=" not in relation.text:
         return None
-    if not relation.sides or not states_value(relation.text):
+    left, right = map(formula, relation.sides)
+    if right is None or free_symbols(right) or IMAGINARY in walk(right):
+        return None
+    if left is not None and (left.op == "rel" or "," in relation.sides[0].text):
+        return None
+    # Of the reference only a quantity may state a value: x^2 = 4 must not be answered by 4.
+    # Two letters at least, as m + n = 5; 2x = 10 is to be solved, and so is what is 0.
+    solve = left is not None and (trusted or right == num(0) or len(_letters(left)) < 2)
+    if solve and not _measures(left or _NO_TREE):
         return None
     value = relation.sides[-1]
     is_ratio = ":" in relation.text.partition("=")[0]  # AB:CD = 7:32 states no time
@@ -147,6 +155,39 @@ def as_stated(answer: Form, reference: Form) -> Form:
         worked = worked_out(answer, reference) or (answer,)
         return stated_value(answer, reference, trusted=False) or worked[-1]
     return answer
+
+
+def _letters(side: Node) -> set[str]:
+    return {letter for name in free_symbols(side) for letter in _WORDS.findall(name)} - {"d"}
+
+
+def _measures(side: Node) -> bool:
+    r"""A side that is a quantity of its own, and no equation's: `|AB|`, `\angle A`, `P(X = 1)`,
+    `\frac{NO}{BO}`.
+
+    `\sin A` and `\sin\theta` are quantities, while `\sin x` and `|x - 2|` belong to equations for
+    x.
+    """
+    first = side
+    while first.op in ("add", "mul", "div", "neg"):
+        # m\angle A
+        first = first.args[first.op == "mul" and first.args[0] == sym("m")]
+    head = first.args[0] if first.op == "apply" else first
+    name = str(head.value)
+    at_number = first is side and not free_symbols(Node("list", side.args[1:]))
+    if (
+        first.op in ("lim", "int", "sum", "prod", "det")
+        or name in ("binom", "perm", "arg")
+        or (first.op == "apply" and (name in "Pn" or (at_number and name[0] in _FUNCTIONS)))
+        or (first.op == "pow" and first.args[0] == EULER and IMAGINARY in walk(first))  # \angle A
+    ):
+        return True
+    letters = _letters(side)
+    points = bool(letters) and all(x[0].isupper() or len(x) > 1 for x in letters - {"bar"})
+    if first.op in ("call", "log", "apply") or name[-1:] == "^" or name.startswith("bar "):
+        return points
+    plain = all(node.op in ("add", "mul", "div", "neg", "sym") for node in walk(side))
+    return points and plain and len("".join(letters)) > 1
 
 
 def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
