@@ -248,8 +248,9 @@ def read_measured(text: str) -> Quantity | None:
     if match is None or not unit or (measure(unit) is None and unit not in TEMPERATURES):
         return None
     number = literal(match[1]) or quantity(match[1])
-    is_number = isinstance(number, Quantity) and number.value is not None
-    return replace(number, text=text, unit=unit) if is_number else None
+    if not isinstance(number, Quantity) or number.value is None:
+        return None
+    return replace(number, text=text, unit=unit)
 
 
 def counted(text: str, value: Fraction | int, words: str) -> Quantity | None:

@@ -280,8 +280,8 @@ def rename(form: Form, names: Mapping[str, str]) -> Form:
         case Quantity(value=None):
             tree = formula(form) or Node("text", value=form.core)
             sides = tuple(rename(side, names) for side in form.sides)
-            changed = {"core": again(form.core), "sides": sides, "tree": _rename(tree, names)}
-            return replace(form, text=again(form.text), **changed)
+            text, core = again(form.text), again(form.core)
+            return replace(form, text=text, core=core, sides=sides, tree=_rename(tree, names))
         case Items():
             items = tuple(rename(item, names) for item in form.items)
             return replace(form, text=again(form.text), items=items)
