@@ -519,12 +519,15 @@ def _table(
         source = _TableText(text, limits)
         number = 0
         try:
-            columns = next(csv.reader(source, delimiter=delimiter, strict=True), [])
+            rows = _table_rows(source, delimiter)
+            columns = next(rows, [])
+            if columns is None or len(columns) > limits.values:
+                raise DataError(f"{name}: its header is too much: {limits.why}")
             if len(set(columns)) < len(columns) or not all(columns):
                 raise DataError(
                     f"{name}: its header is {columns!r:.300}; every column needs a name of its own"
                 )
-            for number, cells in enumerate(_table_rows(source, delimiter), 1):
+            for number, cells in enumerate(rows, 1):
                 if cells is None:
                     yield Line(number, None, limits.why)
                 elif cells and len(cells) != len(columns):
@@ -532,66 +535,145 @@ def _table(
                     yield Line(number, None, why, delimiter.join(cells))
                 elif cells:
                     yield Line(number, dict(_cells(zip(columns, cells, strict=True))))
-        except (csv.Error, UnicodeDecodeError, _LongRow) as error:
+        except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(
                 f"{name}: cannot be read behind row {number}: {error}; it must be UTF-8 and quoted"
             ) from error
 
 
 class _LongRow(Exception):
-    """A row of a table has more than it may; the next line begins another one."""
+    """A row of a table is too long for `csv`, which takes four bytes for each character."""
+
+
+_CSV_LETTERS = 1 << 18
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_MARK = re.compile(r'"|\r\n|\n|\r')
+_QUOTED = re.compile(r'[^"]*+(?:""[^"]*+)*+')  # a cell's text up to its last quotation mark
 
 
 class _TableText:
-    """The lines of a table, of which those of one row may have so many characters.
-
-    Attributes:
-        size: characters since the row began; set to 0 for each.
-    """
+    """The lines of a table, of which those of one row may have so many characters."""
 
     def __init__(self, text: io.TextIOWrapper, limits: RowLimits) -> None:
-        self._text, self._most = text, limits.size_bytes
-        self.size = 0
-        self._is_quoted = False
+        self._text, self._limits = text, limits
+        self._held, self._at = "", 0  # what was read behind a long row, and where that goes on
+        self._begun: list[str] = []
+        self._size, self._most = 0, min(_CSV_LETTERS, limits.size_bytes)
+
+    def begin_row(self) -> None:
+        """The next line begins a row."""
+        self._begun, self._size = [], 0
 
     def __iter__(self) -> _TableText:
         return self
 
     def __next__(self) -> str:
-        # One more than allowed tells a long line from one that just fits.
-        line = self._text.readline(self._most + 1)
-        self.size += len(line)
-        if self.size > self._most:
-            self._pass_over(line)
-            raise _LongRow(f"a row has more than {self._most:,} characters")
+        line = self._line()
         if not line:
             raise StopIteration
-        # An odd number of quotation marks opens or closes a quoted cell.
-        self._is_quoted ^= line.count('"') % 2 == 1
+        self._begun.append(line)
+        self._size += len(line)
+        if self._size > self._most:
+            raise _LongRow
         return line
 
-    def _pass_over(self, line: str) -> None:
+    def _line(self) -> str:
+        if self._at == len(self._held):
+            return self._text.readline(self._most + 1)
+        start, end = self._at, _LINE_END.search(self._held, self._at)
+        self._at = len(self._held) if end is None else end.end()
+        line = self._held[start : self._at]
+        return line if end is not None else line + self._text.readline(self._most + 1)
+
+    def long_row(self, delimiter: str) -> list[str] | None:
+        """The cells of the row that was begun, as `csv` would read them; None if it has more
+        characters or cells than it may."""
+        self._held, self._at = "".join(self._begun) + self._held[self._at :], 0
+        self.begin_row()
+        plain = re.compile(f"[^{re.escape(delimiter)}\r\n]*+")
+        cells = list[str]()
+        while True:
+            if self._at >= len(self._held) - 1:
+                self._more()
+            is_quoted = self._held.startswith('"', self._at)
+            self._at += is_quoted
+            end = self._end(_QUOTED if is_quoted else plain)
+            if end > self._limits.size_bytes or len(cells) == self._limits.values:
+                self._pass_over(is_quoted=is_quoted)
+                return None
+            cell = self._held[self._at : end]
+            cells.append(cell.replace('""', '"') if is_quoted else cell)
+            self._at = end + is_quoted
+            if is_quoted and end == len(self._held):
+                raise csv.Error("unexpected end of data")
+            if self._held.startswith(delimiter, self._at):
+                self._at += 1
+                continue
+            if self._at >= len(self._held) - 1:
+                self._more()
+            line_end = _LINE_END.match(self._held, self._at)
+            if line_end is None and self._at < len(self._held):
+                raise csv.Error(f"{delimiter!r} expected after '\"'")
+            self._at = len(self._held) if line_end is None else line_end.end()
+            return cells if self._at <= self._limits.size_bytes else None
+
+    def _end(self, pattern: re.Pattern[str]) -> int:
+        """Where what is matched from here on ends; reading no further where it is too long."""
+        while True:
+            match = pattern.match(self._held, self._at)
+            end = self._at if match is None else match.end()
+            # The last sign may be half of two quotation marks.
+            is_whole = end < len(self._held) - 1 or end > self._limits.size_bytes
+            if is_whole or not self._more():
+                return end
+
+    def _more(self) -> bool:
+        """Whether there is more, which is held from then on."""
+        # As much again, so that a long cell is looked through a few times only.
+        size = max(_BLOCK, min(len(self._held), self._limits.size_bytes - len(self._held)))
+        block = self._text.read(size)
+        # So that no line end is cut in two.
+        while block.endswith("\r") and (sign := self._text.read(1)):
+            block += sign
+        self._held += block
+        return bool(block)
+
+    def _pass_over(self, *, is_quoted: bool) -> None:
         """To the end of the row: the end of a line, before which quotes stand in pairs."""
-        while line:
-            self._is_quoted ^= line.count('"') % 2 == 1
-            if line.endswith("\n") and not self._is_quoted:
-                break
-            line = self._text.readline(_BLOCK)
-        self._is_quoted = False
+        while True:
+            if is_quoted:
+                match = _QUOTED.match(self._held, self._at)
+                self._at = len(self._held) if match is None else match.end()
+                is_inside = self._at < len(self._held) - 1
+            else:
+                mark = _MARK.search(self._held, self._at)
+                if mark is not None and mark[0] != '"':
+                    self._at = mark.end()
+                    return
+                self._at = len(self._held) if mark is None else mark.start()
+                is_inside = mark is not None
+            if is_inside:
+                self._at += 1
+                is_quoted = not is_quoted
+                continue
+            self._held, self._at = self._held[self._at :], 0
+            if not self._more():
+                self._at = len(self._held)
+                return
 
 
 def _table_rows(source: _TableText, delimiter: str) -> Iterator[list[str] | None]:
     """The cells of each row; None for one that has too many characters."""
     while True:
-        source.size = 0
+        source.begin_row()
         try:
             for cells in csv.reader(source, delimiter=delimiter, strict=True):
                 yield cells
                 # This row is complete, so the next line begins another.
-                source.size = 0
+                source.begin_row()
             return
         except _LongRow:
-            yield None
+            yield source.long_row(delimiter)
 
 
 def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, object]]:
