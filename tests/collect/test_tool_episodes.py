@@ -6,6 +6,8 @@ import threading
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlvr
 from rlvr.collect import Collector, Sampling, ScriptedSampler
@@ -13,6 +15,7 @@ from rlvr.collect.evaluation import evaluate
 from rlvr.collect.flight import sample_groups
 from rlvr.collect.rollout_records import rollout_records
 from rlvr.collect.serialization import group_as_dict, group_from_dict
+from rlvr.episode import Ask, PolicyTurn
 from rlvr.errors import UsageError
 from rlvr.scoring.records import provenance
 from tests.collect.collecting import Inline, number
@@ -80,6 +83,34 @@ def test_a_rollout_has_the_policys_tokens_and_the_record():
     assert [told[f"tools/{name}"] for name in ("calls", "used", "turns", "errors")] == [1, 1, 2, 0]
     assert told["tools/add/calls"] == 1
     assert not OPEN
+
+
+class OwnForm(ScriptedSampler):
+    """Writes a call as `add!1!2`, and begins each of its turns with `so: `."""
+
+    def parse(self, completion_ids, tools):
+        name, *numbers = self.decode(completion_ids).split("!")
+        if not numbers:
+            return PolicyTurn(name)
+        return PolicyTurn("", (Ask(name, dict(zip("xy", map(int, numbers), strict=True))),))
+
+    def beginning(self, prompt_ids):
+        return "so: "
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 99), st.integers(-9, 99))
+def test_a_samplers_own_form_of_calls_is_the_one_that_is_read(x, y):
+    """Not the common one; what its template begins for it is part of its answer."""
+    env, texts = Desk(), (f"add!{x}!{y}", call("add", x=1))
+    script = lambda context, *_: texts["\ntool: " in context]  # noqa: E731
+    with Collector(
+        env, OwnForm(script), group_size=1, sampling=SAMPLING, scorer=Inline(env)
+    ) as one:
+        [[rollout]] = (group.rollouts for group in one.collect(1).groups)
+    [asked_for] = rollout.episode.calls
+    assert (asked_for.arguments, asked_for.reply) == ({"x": x, "y": y}, str(x + y))
+    assert rollout.episode.answer == f"so: {texts[1]}"
 
 
 def test_records_replay_without_a_tool():

@@ -20,7 +20,7 @@ def run(tmp_path_factory):
     first = policy()
     first.save(folder / "first")
     algorithm = {"correction": "token:truncate:2", "entropy": 0.01}
-    settings = {"prompts": 5, "group_size": 4, "steps": 2, "step_files": 1, "grad_clip": 0.05}
+    settings = {"prompts": 2, "group_size": 4, "steps": 2, "step_files": 1, "grad_clip": 0.05}
     with trainer(
         folder / "run", made=first, algorithm=load_algorithm("grpo", **algorithm), **settings
     ) as made:

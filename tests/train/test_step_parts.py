@@ -13,7 +13,7 @@ from rlvr.train.step_model import StepModel, verify_with_models
 from rlvr.train.step_own import own_formulas
 from tests.train.bandit import policy, trainer
 
-SETTINGS = {"prompts": 5, "group_size": 4, "steps": 2, "step_files": 1}
+SETTINGS = {"prompts": 2, "group_size": 4, "steps": 2, "step_files": 1}
 UPDATE_TOKENS = [f"update1.{name}" for name in ("logprobs", "weights")]
 OWN = """
 from dataclasses import dataclass
@@ -156,11 +156,11 @@ def test_a_users_algorithm_is_judged_by_its_own_functions(tmp_path, capsys):
 
 def test_updates_are_equal_parts_of_whole_groups(tmp_path):
     """Another number of them, a group in two of them, and a row that was not computed are named."""
-    settings = {"prompts": 40, "updates": 3, "steps": 1}
+    settings = {"prompts": 32, "updates": 3, "steps": 1}
     step = last_step(tmp_path / "run", load_algorithm("grpo"), **settings)
     assert set(found(step).values()) == {"equal"}
     rows = [step.arrays[f"update{number}.rows"] for number in range(len(step.updates))]
-    assert len(rows) == 2  # of 20 groups: a third of 40 groups of 4 rows has fewer than 64
+    assert len(rows) == 2  # of 16 groups: a third of 32 groups of 4 rows has fewer than 64
     fewer = StepFile({**step.head, "updates_wanted": 1}, step.arrays)
     assert found(fewer)["update 0: groups"] == "departs"
     computed = step.arrays["update1.computed"]
