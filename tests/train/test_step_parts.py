@@ -161,13 +161,14 @@ def test_updates_are_equal_parts_of_whole_groups(tmp_path):
     assert set(found(step).values()) == {"equal"}
     rows = [step.arrays[f"update{number}.rows"] for number in range(len(step.updates))]
     assert len(rows) == 2  # of 16 groups: a third of 32 groups of 4 rows has fewer than 64
-    fewer = StepFile({**step.head, "updates_wanted": 1}, step.arrays)
+    # without log-probabilities no loss is recomputed, which takes seconds
+    arrays = {name: a for name, a in step.arrays.items() if not name.endswith(".logprobs")}
+    fewer = StepFile({**step.head, "updates_wanted": 1}, arrays)
     assert found(fewer)["update 0: groups"] == "departs"
     computed = step.arrays["update1.computed"]
     length = int(np.diff(step.arrays["offsets"])[computed[-1]])
     less = {
-        name: array[:-length] if name in UPDATE_TOKENS else array
-        for name, array in step.arrays.items()
+        name: array[:-length] if name in UPDATE_TOKENS else array for name, array in arrays.items()
     }
     less["update1.computed"] = computed[:-1]
     less["update0.rows"] = rows[0][:-1]  # a torn group
