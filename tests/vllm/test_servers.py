@@ -222,13 +222,15 @@ def test_servers_that_cannot_be_used_are_named_with_what_mends_it(pair):
     )
 
 
-def test_training_with_completions_under_way_while_weights_change(pair, tmp_path):
+def test_training_with_completions_under_way_while_weights_change(pair, tmp_path, monkeypatch):
     """The correction starts, for each token, from the version that sampled it, on whichever server."""
     urls = ",".join(pair.servers.urls)
     config = Config(
         env="bandit", model="tiny", run=tmp_path / "run", algorithm="grpo", lr=1e-2, steps=6, max_tokens=60, prompts=8,
         eval_every=None, workers=0, max_staleness=2, sampler=urls,
     )  # fmt: skip
+    # Fewer than a batch has: when one ends, others are half done.
+    monkeypatch.setattr(pair.sampler, "in_flight", 12)
     with Trainer(config, policy=pair.policy, env=Bandit(), sampler=pair.sampler) as made:
         require_versions_reach_the_correction(made)
 
@@ -285,7 +287,7 @@ def test_servers_end_with_the_process_that_started_them(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from rlvr.samplers.servers_started import StartedServers\n"
         f"servers = StartedServers(Path({str(tmp_path / 'model')!r}), 1, log=Path({str(tmp_path / 'log')!r}))\n"
-        "print(servers._processes[0].pid, flush=True); time.sleep(600)\n"
+        "print(servers._programs[0].pid, flush=True); time.sleep(600)\n"
     )
     trainer = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     group = int(trainer.stdout.readline())
