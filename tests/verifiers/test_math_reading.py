@@ -133,6 +133,7 @@ RIGHT = {
         (r"\text{diverges}", r"\text{The series diverges.}"),
     ],
     "stated values": [
+        ("[ABC]=6", "6"), (r"f(\frac12)=5", "5"), ("5", r"f(\sqrt2)=5"), (r"\dim V=3", "3"), ("3", r"\deg f=3"),
         ("5", "m+n=5"), ("5", "|AB|=5"), (r"\frac12", r"\sin A=\frac12"), (r"30^\circ", r"\angle A=30^\circ"),
         ("5", r"\lim_{x\to0}\frac{\sin 5x}{x}=5"), ("3", "i=3"), ("5", r"n\equiv5\pmod{17}"),
         (r"\frac{1}{\sqrt6}", r"\frac{NO}{BO}=\frac1{\sqrt6}"), ("1", r"\|AB\|=1"), ("7:32", "S_{MBCN}:S=7:32"),
@@ -373,6 +374,7 @@ WRONG = {
         (r"\emptyset", r"\text{none of these}"),
     ],
     "stated values": [
+        (r"\nabla f=5", "5"), ("5", r"\foo x=5"), ("5", "a<b=5"), ("10", "2A=10"),
         ("10", "2x=10"), ("4", "x^2=4"), ("5", "m+n=6"), ("0", "x-2=0"), ("5", "|x-2|=5"), ("3", r"\log_2 x=3"),
         ("22", r"n\equiv22\pmod{17}"), ("5", "x=5=6"), ("7", "x=5+5+1=7=11"), ("5", "5=6"), ("0", "x+y=0"),
         ("5", "x>5"), ("5", r"x\ge5"), ("5", r"x\ne5"), ("17", r"n\equiv5\pmod{17}"), ("5", "x+1=5"),

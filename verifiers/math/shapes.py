@@ -23,6 +23,7 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.matching import Decision
+from rlvr.verifiers.math.parameters import letters
 from rlvr.verifiers.math.quantity import built, compound, negated
 from rlvr.verifiers.math.reading import as_list
 from rlvr.verifiers.math.residues import remainder
@@ -114,19 +115,19 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         return None
     if len(relation.sides) != 2 or "=" not in relation.text:
         return None
-    left, right = map(formula, relation.sides)
-    if right is None or free_symbols(right) or IMAGINARY in walk(right):
+    left, right = relation.sides
+    side, stated = formula(left) or _unread(left), formula(right)
+    if stated is None or free_symbols(stated) or IMAGINARY in walk(stated):
         return None
-    if left is not None and (left.op == "rel" or "," in relation.sides[0].text):
+    if side.op == "rel" or "," in left.text:
         return None
     # Of the reference only a quantity may state a value: x^2 = 4 must not be answered by 4.
     # Two letters at least, as m + n = 5; 2x = 10 is to be solved, and so is what is 0.
-    solve = left is not None and (trusted or right == num(0) or len(_letters(left)) < 2)
-    if solve and not _measures(left or _NO_TREE):
+    solve = trusted or stated == num(0) or len(_letters(side)) < 2
+    if solve and not _measures(side):
         return None
-    value = relation.sides[-1]
-    is_ratio = ":" in relation.text.partition("=")[0]  # AB:CD = 7:32 states no time
-    return value.ratio if is_ratio and isinstance(value, Clock) and value.ratio else value
+    # AB:CD = 7:32 states no time
+    return right.ratio or right if isinstance(right, Clock) and ":" in left.text else right
 
 
 def as_stated(answer: Form, reference: Form) -> Form:
@@ -157,6 +158,11 @@ def as_stated(answer: Form, reference: Form) -> Form:
     return answer
 
 
+def _unread(form: Form) -> Node:
+    """In the place of a tree that cannot be read: the letters of the text."""
+    return Node("text", tuple(map(sym, letters(form))), form.text)
+
+
 def _letters(side: Node) -> set[str]:
     return {letter for name in free_symbols(side) for letter in _WORDS.findall(name)} - {"d"}
 
@@ -177,17 +183,18 @@ def _measures(side: Node) -> bool:
     at_number = first is side and not free_symbols(Node("list", side.args[1:]))
     if (
         first.op in ("lim", "int", "sum", "prod", "det")
+        or name.startswith(("\\dim", "\\deg", "\\lim", "\\sum", "\\prod", "\\int"))
         or name in ("binom", "perm", "arg")
         or (first.op == "apply" and (name in "Pn" or (at_number and name[0] in _FUNCTIONS)))
         or (first.op == "pow" and first.args[0] == EULER and IMAGINARY in walk(first))  # \angle A
     ):
         return True
-    letters = _letters(side)
-    points = bool(letters) and all(x[0].isupper() or len(x) > 1 for x in letters - {"bar"})
-    if first.op in ("call", "log", "apply") or name[-1:] == "^" or name.startswith("bar "):
+    names = _letters(side) - {"bar"}
+    points = bool(names) and all(x[0].isupper() or len(x) > 1 for x in names)
+    if first.op in ("call", "log", "apply") or name[-1:] == "^" or name.startswith(("bar ", "|")):
         return points
     plain = all(node.op in ("add", "mul", "div", "neg", "sym") for node in walk(side))
-    return points and plain and len("".join(letters)) > 1
+    return points and plain and len("".join(names)) > 1
 
 
 def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
@@ -207,8 +214,8 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     tree = _tree(equation)
     if tree.op != "rel" or set(tree.value) != {"="}:
         return None
-    letters = free_symbols(_tree(other))
-    if letters and not free_symbols(tree) <= letters:
+    others = free_symbols(_tree(other))
+    if others and not free_symbols(tree) <= others:
         return None
     return equation.sides
 
