@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from rlvr.verifiers.math.canonical import factors_of, linear, written_value
 from rlvr.verifiers.math.finished import is_written_out
@@ -59,11 +60,21 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
         prompt: the text of the prompt.
     """
     answer, reference = _without_names(answer), _without_names(reference)
-    for form in FORMS:
-        is_due = form.asks.search(prompt) and form.holds(reference)
+    for form in _named_forms(prompt):
+        is_due = form.holds(reference)
         if is_due and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
             return form.name
     return "" if _is_in_unit(answer, reference, prompt) else "another unit"
+
+
+@lru_cache(maxsize=512)
+def _named_forms(prompt: str) -> tuple[NamedForm, ...]:
+    return tuple(form for form in FORMS if form.asks.search(prompt))
+
+
+@lru_cache(maxsize=512)
+def _named_units(prompt: str) -> frozenset[str | None]:
+    return frozenset(map(canonical, _IN_UNIT.findall(prompt)))
 
 
 def _without_names(tree: Node) -> Node:
@@ -74,7 +85,7 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
     """Who asks for meters is not answered in kilometers."""
     if answer.op != "unit" or reference.op not in ("unit", "num"):
         return True
-    named_units = {canonical(match) for match in _IN_UNIT.findall(prompt)}
+    named_units = _named_units(prompt)
     if reference.op == "unit" and reference.value not in named_units:
         return True
     unit = reference.value if reference.op == "unit" else ""

@@ -38,11 +38,11 @@ from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.rounding import bounds
 from rlvr.verifiers.math.statement import tree_of
 
-__all__ = ["Reply", "Request", "handle", "start"]
+__all__ = ["Reply", "Request", "are_operations", "handle", "start"]
 
-Request = tuple[Form | None, Form, MathPolicy, bool]
+Request = tuple[Form | None, Form, MathPolicy | None, bool]
 """Answer, reference, policy, and whether to try a proof;
-without an answer only the reference is checked."""
+without an answer only the reference is checked, without a policy only its terms are compared."""
 
 Reply = tuple[bool | None, str]
 """Equal and the reason; None where the reference cannot be read, with what is wrong with it."""
@@ -68,6 +68,11 @@ def handle(request: Request) -> Reply:
     worker."""
     answer, reference, policy, prove = request
     opinions: list[bool | None] = []
+    # before a look for the reference's value, which may take all the time there is
+    if answer is not None and not prove and _is_same_operation(answer, reference):
+        return True, "symbolic-equal"
+    if policy is None:
+        return None, "it has no value"
     wrong = ""
     with foreign_code() as errors:  # a fault of ours must not make right answers wrong
         wrong = _reference_fault(reference)
@@ -96,6 +101,30 @@ def handle(request: Request) -> Reply:
     return bool(
         decision.equal
     ), f"{decision.reason}: {_certainty(opinions)}" if prove else decision.reason
+
+
+def are_operations(answer: Form, reference: Form) -> bool:
+    """Whether both have an integral or a series, whose terms may be the same.
+
+    Args:
+        answer, reference: their forms.
+    """
+    return (
+        isinstance(answer, Quantity)
+        and isinstance(reference, Quantity)
+        and (answer.unit, answer.percent) == (reference.unit, reference.percent)
+        and any(sign in answer.core and sign in reference.core for sign in _OPERATIONS)
+    )
+
+
+def _is_same_operation(answer: Form, reference: Form) -> bool:
+    if not are_operations(answer, reference):
+        return False
+    try:
+        with one_pair():
+            return equality.same_operation(*settle_roles(_tree(answer), _tree(reference)))
+    except (Unreadable, TooLarge, PairTooLarge):
+        return False
 
 
 def _certainty(opinions: list[bool | None]) -> str:
@@ -140,6 +169,7 @@ _NO_VALUE = (
     "congruent",
     "logic",
 )
+_OPERATIONS = (r"\int", r"\sum", r"\prod")
 _NO_UNIT = (*_NO_VALUE, "matrix")
 _INFINITIES = (INFINITY, MINUS_INFINITY)
 

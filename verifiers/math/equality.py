@@ -27,8 +27,10 @@ from rlvr.verifiers.math.latex.indexed import resolve_indices
 from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
     IMAGINARY,
+    INFINITY,
     PI,
     Node,
+    TooLarge,
     Unreadable,
     free_symbols,
     has,
@@ -38,8 +40,9 @@ from rlvr.verifiers.math.latex.tree import (
     sym,
     walk,
 )
+from rlvr.verifiers.math.latex.values import Undefined
 
-__all__ = ["same"]
+__all__ = ["same", "same_operation"]
 
 # Letters that customarily count: k\pi and n\pi are then the same family.
 _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
@@ -168,7 +171,53 @@ def _with_sign(node: Node, upper: bool) -> Node:
 # -------------------------------------------------------------------------------------- expressions
 
 
+def same_operation(a: Node, b: Node) -> bool:
+    r"""Whether both are one endless sum or product, or one integral between ends, of terms that are
+    equal at each index: \sum_{n\ge1} x^n/n and \sum_{k\ge0} x^{k+1}/(k+1).
+
+    It needs no value of them.  A factor in front counts as one of each term.
+    """
+    a, b = _with_factor_inside(a), _with_factor_inside(b)
+    if a.op != b.op or a.op not in _OF_TERMS or not len(a.args) == len(b.args) == 3:
+        return False
+    (body, *ends), (other, *other_ends) = a.args, b.args
+    index = sym(a.value)
+    if a.op != "int":
+        if not ends[1] == other_ends[1] == INFINITY or not ends[0].op == other_ends[0].op == "num":
+            return False
+        # the terms of both are counted from the same start
+        index = Node("add", (index, num(other_ends[0].value - ends[0].value)))
+        ends = other_ends
+    if a.value != b.value and a.value in free_symbols(other):
+        return False
+    pairs = zip(ends, other_ends, strict=True)
+    try:
+        return all(x == y or probing.equal(x, y) for x, y in pairs) and probing.equal(
+            body, _put(other, b.value, index)
+        )
+    except (Undefined, TooLarge):
+        return False
+
+
+_OF_TERMS = frozenset(("sum", "prod", "int"))
+
+
+def _with_factor_inside(node: Node) -> Node:
+    r"""2\int f as \int 2f."""
+    inner = [arg for arg in node.args if arg.op in ("sum", "int")] if node.op == "mul" else []
+    if len(inner) != 1:
+        return node
+    [operation] = inner
+    outside = tuple(arg for arg in node.args if arg is not operation)
+    if any(operation.value in free_symbols(arg) for arg in outside):
+        return node
+    body, *ends = operation.args
+    return Node(operation.op, (Node("mul", (*outside, body)), *ends), operation.value)
+
+
 def _expressions(a: Node, b: Node) -> bool:
+    if same_operation(a, b):
+        return True
     # By values first: what follows is for letters that may be renamed.
     if probing.equal(a, b):
         return True

@@ -43,9 +43,11 @@ class _Worker:
         """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is
         asked once more."""
         request, cpu_s, wall_s = item
-        reference = request[1]
-        if reference in self._unreadable:
-            return "reply", None, self._unreadable[reference]
+        answer, reference, *_ = request
+        if (why := self._unreadable.get(reference)) is not None:
+            if answer is None or not engine.are_operations(answer, reference):
+                return "reply", None, why
+            request = (answer, reference, None, False)
         lost = ""
         for _ in range(2):
             try:
@@ -56,7 +58,7 @@ class _Worker:
                     break
             else:
                 if equal is None:
-                    self._remember(reference, reason)
+                    self._remember(reference, why or reason)
                 return "reply", equal, reason
         return "lost", None, lost
 
