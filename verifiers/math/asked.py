@@ -131,7 +131,7 @@ def _is_mixed(node: Node) -> bool:
 def _is_scientific(node: Node) -> bool:
     """One digit stands before the point."""
     if node.op == "mul" and is_written_out(node):
-        return 1 <= abs(written_value(node.args[0]) or 0) < 10
+        return 1 <= abs(written_value(node.args[0]) or Fraction(0)) < 10
     return node.op == "pow" and is_written_out(node)
 
 

@@ -491,7 +491,8 @@ def _is_no_interval(region: Form, other: Form) -> bool:
         return False
     if isinstance(other, Items) and other.kind == "()":  # 2 < x < 1 holds nothing, (2, 1) is a pair
         ends = [end.value for end in other.items if isinstance(end, Quantity)]
-        return len(ends) == 2 and None not in ends and ends[0] >= ends[1]
+        low, high = ends if len(ends) == 2 else (None, None)
+        return low is not None and high is not None and low >= high
     if not isinstance(other, Items) or other.kind not in ("list", "matrix"):
         return False
     return not any(is_region(item) for item in other.items)
