@@ -120,7 +120,7 @@ def test_a_judge_without_a_rule_before_it_is_a_hole():
         def task(self, index):
             return rlvr.Task(str(index), "What is 6 times 7?", reference="42")
 
-    report = check(Judged(), tasks=1)
+    report = check(Judged(), tasks=1, only=("exploits",))
     assert "judge-alone" in {found.hole for found in report.findings}, report.findings
 
 
@@ -154,11 +154,9 @@ def test_two_of_a_few_answers_to_other_tasks_are_suspicious():
 
         words = ("tea", "milk", "rain", "bread", "stone", "cloud", "river", "house")
         env = changed(Words, words=words, verify=also, __annotations__={"words": tuple[str, ...]})
-        [it] = [
-            it
-            for it in check(env, tasks=None, only=("exploits",)).findings
-            if it.hole == "other-answer"
-        ]
+        others = [hole for hole in _EXPLOITS if hole != "other-answer"]
+        listed = check(env, tasks=None, only=("exploits",), skip=others).findings
+        [it] = [it for it in listed if it.hole == "other-answer"]
         assert it.severity is severity
 
 
