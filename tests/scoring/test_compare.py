@@ -276,6 +276,9 @@ def test_options_that_choose_tasks_are_no_difference(two, tmp_path, capsys):
         ({"total": float("nan")}, "must be a finite number"),
         ({"outcome": "unscored", "total": None}, "all 96 are UNSCORED"),
         ({"outcome": "good"}, "outcome is 'good'; it is one of correct"),
+        ({"outcome": []}, "outcome is []; it is one of correct"),
+        ({"total": 10**400}, "must be a finite number"),
+        ({"length_tokens": "many"}, "the length_tokens of row 1 is 'many'; it must be a finite"),
     ],
 )
 def test_rows_that_cannot_be_compared(two, capsys, edit, says):
@@ -283,6 +286,28 @@ def test_rows_that_cannot_be_compared(two, capsys, edit, says):
     rows = [json.loads(line) | edit for line in Path(two[1]).read_text("utf-8").splitlines()]
     Path(two[1]).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     line = _refusal(capsys, *two)
+    assert says in line
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"reward": None}, "the counts of task 't1' do not fit each other"),
+        ({"unscored": 10**400}, "the counts of task 't1' do not fit each other"),
+        ({"truncated": -1}, "the counts of task 't1' do not fit each other"),
+        ({"correct": [], "answers": [], "reward": None}, "the counts of task 't1' do not fit"),
+        ({"truncated": float("inf")}, "cannot convert float infinity"),
+        ({"length": "nan"}, "the length t1 is 'nan'; it must be a finite number"),
+    ],
+)
+def test_reports_that_cannot_be_compared(two, tmp_path, capsys, edit, says):
+    """Numbers that do not fit each other ended in a traceback."""
+    task = {"task": "t1", "correct": [True], "answers": ["1"], "reward": 1.0, "length": 3.0}
+    task |= {"truncated": 0, "unscored": 0} | edit
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"env": "rows-v4", "metrics": {}, "tasks": [task]}))
+    line = _refusal(capsys, two[0], report)
     assert says in line
     assert line.count("\n") == 1
 

@@ -25,6 +25,7 @@ __all__ = ["Results", "TaskScores", "read_labels", "read_results"]
 _OUTCOMES: Final = frozenset(one.value for one in Outcome)
 _WAY: Final = ("config", "verifier", "reward")
 _TASKS_ALONE: Final = ("data", "split")  # options that choose tasks, and decide no score
+_MOST_COMPLETIONS: Final = 1 << 20  # of a task in a report
 _EVALUATION: Final = re.compile(r"step-(\d+)\.json")
 
 
@@ -156,16 +157,27 @@ def _of_report(path: Path, name: str, tree: JsonObject) -> Results:
             task.correct = [bool(is_correct) for is_correct in row["correct"]]
             task.answers = list(row["answers"])
             task.totals = [] if row["reward"] is None else [_finite(row["reward"], path, task.task)]
-            task.lengths = [float(row["length"])]
+            task.lengths = [_finite(row["length"], path, task.task, "length")]
             task.truncated = int(row["truncated"])
             task.outcomes[Outcome.CORRECT.value] = sum(task.correct)
             task.outcomes[Outcome.UNSCORED.value] = int(row["unscored"])
-            completions += len(task.correct) + int(row["unscored"])
+            count = len(task.correct) + int(row["unscored"])
+            completions += count
+            if (
+                not max(1, len(task.correct)) <= count <= _MOST_COMPLETIONS
+                or not 0 <= task.truncated <= count
+                or len(task.answers) != len(task.correct)
+                or bool(task.totals) != bool(task.correct)
+            ):
+                raise DataError(
+                    f"{path}: the counts of task {task.task[:60]!r} do not fit each other; "
+                    "evaluate again"
+                )
             # By id alone, so two would be one.
             if (task.task, None) in tasks:
                 raise DataError(f"{path} holds task {task.task!r} twice; evaluate each task once")
             tasks[task.task, None] = task
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path} looks like a report of `rlvr eval`, and lacks {error}") from None
     return Results(name, tasks, _identity_of(path, {env: tree}), completions)
 
@@ -253,7 +265,7 @@ def _cluster(row: Row, column: str | None, path: Path) -> object:
 
 def _add(task: TaskScores, row: Row, path: Path, number: int) -> None:
     outcome = row["outcome"]
-    if outcome not in _OUTCOMES:
+    if not isinstance(outcome, str) or outcome not in _OUTCOMES:
         outcomes = ", ".join(sorted(_OUTCOMES))
         raise DataError(
             f"{path}, row {number}: outcome is {show_value(outcome)}; it is one of {outcomes}"
@@ -262,7 +274,8 @@ def _add(task: TaskScores, row: Row, path: Path, number: int) -> None:
     task.truncated += bool(row.get("truncated"))
     length = row.get("length_tokens")
     # Letters stand for tokens where those are not known.
-    task.lengths.append(float(len(row.get("completion") or "") if length is None else length))
+    length = len(str(row.get("completion") or "")) if length is None else length
+    task.lengths.append(_finite(length, path, f"of row {number}", "length_tokens"))
     total = row["total"] if "total" in row else row.get("score")
     # UNSCORED is no wrong answer: it is left out of the rate.
     if total is None or outcome == "unscored":
@@ -275,15 +288,15 @@ def _add(task: TaskScores, row: Row, path: Path, number: int) -> None:
         task.reasons[str(row.get("why") or "").partition(":")[0][:80]] += 1
 
 
-def _finite(value: Any, path: Path, where: str) -> float:
+def _finite(value: Any, path: Path, where: str, column: str = "total") -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise DataError(
-            f"{path}: the total {where} is {show_value(value)}; it must be a finite number, or "
-            "null for UNSCORED: score the file again"
+            f"{path}: the {column} {where} is {show_value(value)}; it must be a finite number, or "
+            "null where there is none: score the file again"
         )
     return number
 
