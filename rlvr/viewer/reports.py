@@ -76,7 +76,7 @@ def read_report(path: Path) -> Report | None:
         return None
     try:
         report = reader(tree)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise DataError(
             f"{path} looks like a report, and lacks something: {error!r}, in "
@@ -325,7 +325,8 @@ def _evaluation(tree: JsonObject) -> Report:
 
 def _comparison(tree: JsonObject) -> Report:
     tables = [
-        ReportTable(table["caption"], table["head"], table["rows"]) for table in tree["tables"]
+        ReportTable(cut_cell(table["caption"]), [*table["head"]], [*map(list, table["rows"])])
+        for table in tree["tables"]
     ]
     names = ", ".join(map(str, tree["results"]["names"]))
     return Report(cut_cell(f"Comparison of {names}"), list(map(str, tree["lines"])), tables)

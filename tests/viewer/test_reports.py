@@ -77,13 +77,18 @@ def test_a_report_is_shown_beside_rows_and_alone(
 
 def test_what_is_no_report_is_one_line(browse, scored: Path, tmp_path: Path):
     """Other JSON, a report that lacks something, and half a file: the rest is shown."""
-    half, other, lacking = (tmp_path / f"{name}.json" for name in ("half", "other", "lacking"))
+    half, other, lacking, odd = (
+        tmp_path / f"{name}.json" for name in ("half", "other", "lacking", "odd")
+    )
+    tables = [{"caption": {}, "head": 3, "rows": [True]}]
+    comparison = {"kind": "comparison", "lines": [], "results": {"names": []}, "tables": tables}
+    odd.write_text(json.dumps(comparison))
     half.write_text('{"findings": [')
     lacking.write_text('{"findings": 3, "completions": 1, "tasks": 1}')
     other.write_text('{"a": 1}\n')
-    page = browse(half, lacking, scored).get("/").text
+    page = browse(half, lacking, odd, scored).get("/").text
     assert "cannot be read as JSON" in page
-    assert "looks like a report, and lacks something" in page
+    assert page.count("looks like a report, and lacks something") == 2
     assert (
         browse(other).get("/0/", follow_redirects=True).status_code == 200
     )  # rows, of which one is broken
