@@ -127,6 +127,16 @@ def test_a_value_that_cannot_be_near_is_wrong(value):
     assert "cannot be compared" in why
 
 
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(0, 5))
+def test_a_reading_begins_with_the_case_that_it_is_told(values, first):
+    """Of a program that was started anew, those before have their verdicts already."""
+    replies = b"".join(write([i, "value", value]) + b"\n" for i, value in enumerate(values))
+    cases = [CallCase("f", expected=1)] * len(values)
+    verdicts = [verdict for verdict, *_ in judged_replies(cases, replies, first)]
+    assert verdicts == ["AC" if value == 1 else "WA" for value in values[first:]]
+
+
 def test_loops_are_worked_out():
     """Each round is a case."""
     test = "for i, word in enumerate(['a', 'b']):\n    for n in range(2):\n        assert f(word, n) == word * (i + n)"
