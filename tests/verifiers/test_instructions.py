@@ -119,33 +119,32 @@ VACUOUS = (
 )
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_no_kind_pays_for_nothing(name: str):
+def test_no_kind_pays_for_nothing():
     """domains.md 1.5: of 56 kinds of IFBench 19 pass on "ok" and 18 on "x".  Under `strict` none of ours does."""
-    kind = KINDS[name]
-    reference = asked(name, **{argument: ANY[argument] for argument in kind.arguments})
-    for text in VACUOUS:
-        verdict = STRICT.verify(text, reference)
-        assert not verdict.correct, f"{text[:40]!r} follows {name}"
-        assert verdict.value == 0
+    for name, kind in KINDS.items():
+        reference = asked(name, **{argument: ANY[argument] for argument in kind.arguments})
+        for text in VACUOUS:
+            verdict = STRICT.verify(text, reference)
+            assert not verdict.correct, f"{text[:40]!r} follows {name}"
+            assert verdict.value == 0, name
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.whole])
-def test_no_kind_pays_for_the_prompt(name: str):
+def test_no_kind_pays_for_the_prompt():
     """A prompt repeated, once or twice, in a box or after its answer's keywords, is no answer."""
-    arguments = {argument: ANY[argument] for argument in KINDS[name].arguments}
-    prompt = (
-        "Write about a lighthouse keeper who collects old maps, for readers of "
-        f"a small magazine. {name}: {arguments}"
-    )
-    task = Task("t", prompt, asked(name, **arguments))
-    for text in (
-        prompt,
-        f"{prompt}\n\n{prompt}",
-        f"\\boxed{{{prompt}}}",
-        f"harbour lantern one two {prompt}",
-    ):
-        assert not STRICT.verify(text, task.reference, task).correct
+    for name in (name for name, kind in KINDS.items() if not kind.whole):
+        arguments = {argument: ANY[argument] for argument in KINDS[name].arguments}
+        prompt = (
+            "Write about a lighthouse keeper who collects old maps, for readers of "
+            f"a small magazine. {name}: {arguments}"
+        )
+        task = Task("t", prompt, asked(name, **arguments))
+        for text in (
+            prompt,
+            f"{prompt}\n\n{prompt}",
+            f"\\boxed{{{prompt}}}",
+            f"harbour lantern one two {prompt}",
+        ):
+            assert not STRICT.verify(text, task.reference, task).correct, (name, text)
 
 
 @pytest.mark.parametrize(
