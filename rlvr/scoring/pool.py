@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -290,15 +291,17 @@ class _Watched:
         self.since, self.written = since, written
 
     # Unpickled first, so that loading the environment is watched.
-    def __reduce__(self) -> tuple[Callable[[float, int], _Watched], tuple[float, int]]:
-        return _watch, (self.since, self.written)
+    def __reduce__(self) -> tuple[Callable[[float, int, int], _Watched], tuple[float, int, int]]:
+        return _watch, (self.since, self.written, sys.get_int_max_str_digits())
 
     def take(self) -> Noticed:
         """What was noticed in this process since the last call."""
         return watch_of_process().take()
 
 
-def _watch(since: float, written: int) -> _Watched:
+def _watch(since: float, written: int, digits: int) -> _Watched:
+    # As in the process that asks, which the identity speaks of.
+    sys.set_int_max_str_digits(digits)
     watch_of_process().start(since, written)
     return _Watched(since, written)
 

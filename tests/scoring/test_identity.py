@@ -305,6 +305,29 @@ def test_what_was_accepted_and_what_was_then_recorded_is_noted(tmp_path):
     assert json.loads(beside.read_text())["accepted"] == after["accepted"]
 
 
+class Digits(rlvr.Environment):
+    """Judges by the limit of digits."""
+
+    def task(self, index):
+        return rlvr.Task(str(index), "p", reference="1")
+
+    def verify(self, task, completion):
+        return Verdict(Outcome.CORRECT, why=str(sys.get_int_max_str_digits()))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_workers_read_numbers_as_the_process_that_asks(workers):
+    """Python's limit of digits is a process's own, and the identity names the asking one's."""
+    digits = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(5000)
+    try:
+        with rlvr.Scorer(Digits(), workers=workers) as scorer:
+            assert scorer.score(scorer.env.task(0), "x").verdict.why == "5000"
+            assert scorer.identity().code["python"].endswith(" int_max_str_digits=5000")
+    finally:
+        sys.set_int_max_str_digits(digits)
+
+
 def test_an_output_beside_a_stopped_run_that_replaces_it_has_no_identity(tmp_path):
     """The identity there is of the new rows, and the old ones would be compared as if they had it."""
     out = tmp_path / "a.jsonl"
