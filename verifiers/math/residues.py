@@ -17,6 +17,7 @@ from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value
 from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import free_symbols, num, replace_part, sym
+from rlvr.verifiers.math.quantity import built
 from rlvr.verifiers.math.statement import formula
 
 __all__ = ["Classes", "remainder", "same_classes"]
@@ -26,10 +27,6 @@ Classes: TypeAlias = tuple[str, int, frozenset[int]]
 
 _MOST = 100_000  # residues of a common modulus
 _SAID = re.compile(r"\\equiv|\\p?b?mod(?![a-zA-Z])|multiples of|(?:odd|even) (?:integers|numbers)")
-# 7 \pmod{11}, n \equiv 2 mod 7
-_REMAINDER = re.compile(
-    r"(?:[^=<>,]{1,40}\\equiv ?)?(\d{1,9}) ?\(? ?\\p?b?mod ?\{? ?(\d{1,9}) ?\}? ?\)?"
-)
 _IN_WORDS = re.compile(
     r"(?:all |the )?(?:integers? )?(?:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) "
     r"(?:integers|numbers))"
@@ -65,10 +62,14 @@ def remainder(form: Form) -> Quantity | None:
     Args:
         form: of an answer beside a number.
     """
-    found = _REMAINDER.fullmatch(form.text)
+    tree = formula(form) if "mod" in form.text else None
+    if tree is None or tree.op not in ("congruent", "mod"):
+        return None
+    value, modulus = tree.args
+    value = value.args[-1] if value.op == "rel" else value
     # A remainder is smaller than what it is a remainder of.
-    is_least = found is not None and int(found[1]) < int(found[2])
-    return Quantity(found[1], found[1], int(found[1])) if found and is_least else None
+    is_least = value.op == modulus.op == "num" and value.value < modulus.value
+    return built(value) if is_least else None
 
 
 def _says_so(form: Form) -> bool:

@@ -61,19 +61,6 @@ _OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
 _AXES = "ijk"
-_LETTER = re.compile(r"\([a-z]\)")
-_FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
-_INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
-_AXES = "ijk"
-_ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
-# P(1, 2) at the end of the text
-_POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
-# \mathbf{i}, \hat{\mathbf{i}}, \vec i, and a plain i beside no letter.
-_UNIT_VECTOR = re.compile(
-    r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
-    r"(?:\{ ?(?:\\(?:mathbf|hat|bold) ?\{?)? ?\\?([ijk])(?:math)? ?\}{1,2}|\\?([ijk])(?![a-z]))"
-    r"|(?<![a-zA-Z\\])([ijk])(?![a-zA-Z])"
-)
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _NAMES = re.compile(rf'"[^"]*"|{_LETTER.pattern}')
 _COMMAS = separator("[,;]")
