@@ -24,6 +24,7 @@ __all__ = [
     "Checksummed",
     "lock_file",
     "publish",
+    "read_bounded",
     "sync_file",
     "sync_folder",
     "whole_file",
@@ -31,6 +32,7 @@ __all__ = [
     "write_whole",
 ]
 
+_LARGEST = 256 << 20  # bytes of an identity or a report
 _WORTH_A_THREAD = 1 << 20  # bytes
 _LOCK_S = 0.5  # `rlvr view` asks by a lock of an instant whether a file is being written
 
@@ -179,6 +181,22 @@ def whole_folder(path: Path) -> Iterator[Path]:
     new.rename(path)
     sync_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def read_bounded(path: Path) -> bytes:
+    """The content of a file of which no more than 256 MiB are read.
+
+    Args:
+        path: the file, which may be a stranger's.
+
+    Raises:
+        UsageError: it has more.
+    """
+    with path.open("rb") as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise UsageError(f"{path} has more than {_LARGEST >> 20} MiB; rlvr writes no such file")
+    return content
 
 
 def write_whole(path: Path, data: bytes) -> None:

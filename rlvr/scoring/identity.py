@@ -25,7 +25,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rlvr.data.files import write_whole
+from rlvr.data.files import read_bounded, write_whole
 from rlvr.data.lines import Line, parquet_note
 from rlvr.environment import Environment
 from rlvr.errors import UsageError, brief
@@ -363,7 +363,7 @@ def shard_path(output: Path) -> Path:
 
 
 def _read(path: Path) -> Identity:
-    return _parse(path.read_bytes(), path)
+    return _parse(read_bounded(path), path)
 
 
 def _parse(text: bytes | str, where: Path) -> Identity:

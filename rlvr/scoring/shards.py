@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from rlvr.data.files import write_whole
+from rlvr.data.files import read_bounded, write_whole
 from rlvr.data.lines import checked_lines, without_checksum
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring.identity import Identity, shard_path
@@ -220,7 +220,7 @@ def totals_of(file: Path) -> ShardTotals:
         )
     path = shard_path(file)
     try:
-        totals = ShardTotals(**json.loads(path.read_bytes()))
+        totals = ShardTotals(**json.loads(read_bounded(path)))
         totals.require_whole_numbers()
         return totals
     except FileNotFoundError:

@@ -305,6 +305,17 @@ def test_what_was_accepted_and_what_was_then_recorded_is_noted(tmp_path):
     assert json.loads(beside.read_text())["accepted"] == after["accepted"]
 
 
+def test_an_identity_without_end_is_not_read(tmp_path):
+    """A file of a terabyte takes no byte on the disk, and would take all memory."""
+    out = tmp_path / "a.jsonl"
+    for path in (identity_path(out), tmp_path / "b.json"):
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    for what in (out, tmp_path / "b.json"):
+        with pytest.raises(UsageError, match="has more than 256 MiB"):
+            read_identity(what)
+
+
 class Digits(rlvr.Environment):
     """Judges by the limit of digits."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from rlvr.data.files import read_bounded
 from rlvr.data.lines import Row
 from rlvr.data.rows import read_whole
 from rlvr.display import show_value
@@ -137,7 +138,7 @@ def _last_evaluation(run: Path) -> tuple[int, Path]:
 def _report(path: Path) -> Mapping[str, object] | None:
     """The report in a file; None if it holds rows."""
     try:
-        tree = json.loads(path.read_bytes())
+        tree = json.loads(read_bounded(path))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a scored file, report or run") from None
     except (ValueError, RecursionError):
