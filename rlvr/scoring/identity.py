@@ -342,7 +342,8 @@ def read_identity(output: Path) -> Identity | None:
     beside, partial = identity_path(output), output.with_name(f"{output.name}.partial")
     if beside.is_file() and output.is_file() and partial.is_file():
         raise UsageError(
-            f"{beside} is of {partial.name}, a run that replaces {output}; finish it by --resume"
+            f"{beside} is of {partial.name}, a run that replaces {output}; "
+            "finish it by --resume --overwrite"
         )
     for path in (beside, shard_path(output)):
         if path.is_file():
