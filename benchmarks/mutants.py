@@ -150,12 +150,16 @@ def run_tests(files: list[str], most_s: float | None) -> tuple[str, float]:
             finally:
                 os._exit(99)
         last, status, usage = time.monotonic() + 20 * (most_s or 1000), 0, None
-        while usage is None:
-            ended, status, now = os.wait4(child, os.WNOHANG)
-            usage = now if ended else None
-            if usage is None and time.monotonic() > last:
+        try:
+            while usage is None:
+                ended, status, now = os.wait4(child, os.WNOHANG)
+                usage = now if ended else None
+                if usage is None and time.monotonic() > last:
+                    os.killpg(child, signal.SIGKILL)
+                time.sleep(0.05)
+        finally:
+            if usage is None:
                 os.killpg(child, signal.SIGKILL)
-            time.sleep(0.05)
         output.seek(0)
         said = output.read().decode(errors="replace")
     took_s = usage.ru_utime + usage.ru_stime
