@@ -152,7 +152,7 @@ def act(action: str, path: str = ""):
 
 def _leave(path: str, action: str) -> str:
     """What was there before; nothing of a FIFO."""
-    if not path:
+    if not path.startswith("/"):  # none, or a drawn text that looks like an action
         return ""
     before = Path(path).read_text() if Path(path).is_file() else ""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
