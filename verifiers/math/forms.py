@@ -65,6 +65,10 @@ class Quantity:
     sides: tuple[Form, ...] = ()
     tree: Node | None = None
 
+    def __hash__(self) -> int:
+        # Hardly two have the same text, and of a fraction or a tree a hash takes long.
+        return hash(self.text or self.tree)
+
 
 @dataclass(frozen=True, slots=True)
 class Items:
