@@ -301,6 +301,16 @@ def test_a_worker_that_died_once_is_nobodys_fault(monkeypatch):
     assert decide("x", "y+1", COMPETITION).equal is True
 
 
+def test_terms_are_compared_where_no_value_was_found():
+    """Whatever was asked before: the worker remembers a reference without a value."""
+    verifier, reference = MathVerifier(), r"\int_0^1\sqrt{1+x^4}\cos^4x\,dx"
+    same = r"\int_0^1\cos^4(t)\sqrt{t^4+1}\,dt"
+    assert verifier.compare(same, reference).correct
+    assert not verifier.compare(r"\frac{3\pi}{16}", reference).correct
+    assert verifier.compare(same, reference).correct
+    assert not verifier.compare(r"\int_0^1\sin^4(t)\sqrt{t^4+1}\,dt", reference).correct
+
+
 def test_a_reference_that_breaks_the_worker_is_notation_too(monkeypatch):
     """The check on the reference alone tells whose fault it was."""
     symbolic.check_reference.cache_clear()
