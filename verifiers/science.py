@@ -1,24 +1,30 @@
 r"""Answers with a unit, over `rlvr.verifiers.math`: 9.8 m/s^2 is 981 cm/s^2, within a tolerance.
 
 The mathematics reads letters behind a number as a product of variables, since `5 m` may be one.
-Here they are a unit: a number followed by known units is rewritten, and `MathVerifier` decides.
+Here they are a unit; `MathVerifier` decides on what was read so.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal
 
 from rlvr.errors import DataError, UsageError, brief
-from rlvr.types import Outcome, Task, Verdict
+from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
-from rlvr.verifiers.math import MathPolicy, MathVerifier, parse
-from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math import MathPolicy, MathVerifier, forms, parse
+from rlvr.verifiers.math.fold import fold, with_plain_commas
+from rlvr.verifiers.math.forms import Flawed, Quantity
+from rlvr.verifiers.math.latex import TooLarge
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.quantity import literal, read_measured
+from rlvr.verifiers.math.reading import read
+from rlvr.verifiers.math.shapes import as_stated
+from rlvr.verifiers.math.statement import significant_digits
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure, plain_unit
 
 __all__ = ["ScienceVerifier", "Trusted", "in_base_units"]
@@ -37,26 +43,13 @@ _WAY: Final = re.compile(  # a reference says no direction, so an answer may
     r"to the (?:right|left|north|south|east|west)|(?:north|south|east|west)(?:wards?)?)\)?\Z",
     re.IGNORECASE,
 )
-# a decimal comma, "3,5 m"; before three digits it groups: "1,200 m"
-_COMMA: Final = re.compile(r"(?<=\d),(?!\d{3}(?!\d))(?=\d)")
-# `\SI{9.8}{m/s^2}` and `\qty{9.8}{…}`, as LaTeX's siunitx writes quantities
-_SIUNITX: Final = re.compile(r"\\(?:SI|qty)\s*\{([^{}]{1,60})\}\s*\{")
-# "newton-meter" is a unit of two words; the minus of "s^-1" stays
-_HYPHEN: Final = re.compile(r"(?<=[A-Za-zΩ])-(?=[A-Za-zΩ])")
-# "kilo-meter" is one word
-_PREFIX: Final = re.compile(r"(?i)\b(kilo|mega|giga|milli|micro|nano|centi)-(?=[a-z])")
-# "0.5 M", "5 mM" and "molar"; not the M of "MHz"
-_MOLAR: Final = re.compile(r"(?<![A-Za-zµ])(?:([mµn]?)M|molar)(?![A-Za-z])")
-# "1,200", "3.50" and ".5": the first run of digits that is a number
-_SIGNIFICANT: Final = re.compile(r"\d[\d,]*(?:\.\d*)?|\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A quantity as `MathVerifier` takes it, and as it was written."""
+    """A quantity as `MathVerifier` takes it."""
 
-    text: str
-    written: str
+    form: forms.Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +112,13 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
             )
         if len(reference) > self.form.longest:
             raise DataError(f"the reference {brief(reference)} is longer than an answer may be")
-        text = _with_unit(reference)
-        parsed = parse(text)
-        is_known_unit = (
-            not parsed.unit or measure(parsed.unit) is not None or parsed.unit in TEMPERATURES
-        )
-        if parsed.value is None or not is_known_unit:
+        form = _read(reference)
+        if not _is_measured(form):
             raise DataError(
                 f"the reference {brief(reference)} is no number with a known unit: it is "
-                f"{parsed.reading}"
+                f"{parse(reference).reading}"
             )
-        return Trusted(text, reference)
+        return Trusted(form)
 
     def judge(self, answer: Answer, reference: Trusted) -> Verdict:
         """The verdict on an answer; with a prompt, an expression of it is no answer.
@@ -138,22 +127,20 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
             answer: from `extract`.
             reference: from `read`.
         """
-        text = _with_unit(answer.text)
-        task = Task("row", answer.prompt) if answer.prompt else None
-        # in a box, so that the rules of mathematics find the whole of it and nothing around it
-        verdict = self._math().verify(f"\\boxed{{{text}}}", reference.text, task)
+        form, right = _read(answer.text), reference.form
+        verdict = self._math().judge_form(form, right, answer.text, answer.prompt)
         if not verdict.correct:
             # without a digit there is no number that could be wrong: a word, or a symbol
             if verdict.reason in _UNREADABLE and not any(map(str.isdigit, answer.text)):
                 why = f"unreadable: {answer.text[:80]!r}"
                 return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
-            return replace(verdict, answer=answer.text)
-        # what is equal without any tolerance needs no digits: 2 m for 2.00 m
-        if _EXACT.compare(text, reference.text).correct:
             return verdict
-        needed = min(self.digits, _significant(reference.written, trailing=False))
+        # what is equal without any tolerance needs no digits: 2 m for 2.00 m
+        if _EXACT.judge_form(form, right, answer.text).correct:
+            return verdict
+        needed = min(self.digits, significant_digits(right, trailing=False))
         # "3" for 3.14, within a wide tolerance, would pay a guess of the size alone
-        if (count := _significant(answer.text, trailing=True)) < needed:
+        if (count := significant_digits(as_stated(form, right), trailing=True)) < needed:
             why = f"too-few-digits: {count}, of {needed} needed where the number is not exact"
             return Verdict(Outcome.WRONG, why=why, answer=answer.text)
         return verdict
@@ -167,9 +154,7 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
 
 @lru_cache(maxsize=64)
 def _math(tolerance: float, units: Literal["required", "optional"]) -> MathVerifier:
-    return MathVerifier(
-        MathPolicy(units=units, tolerance=tolerance, symbolic=False, several_boxes="hedge")
-    )
+    return MathVerifier(MathPolicy(units=units, tolerance=tolerance, symbolic=False))
 
 
 # unit and value exactly: only then may digits be missing
@@ -187,38 +172,25 @@ def in_base_units(value: Any, unit: str) -> Any:
     Raises:
         DataError: the unit is not known.
     """
-    size = measure(canonical(plain_unit(_plain_words(fold(unit)))) or "?")
+    size = measure(canonical(plain_unit(fold(unit))) or "?")
     if size is None:
         raise DataError(f"the unit {unit!r} is not known")
     return value * size[0]
 
 
-def _with_unit(answer: str) -> str:
-    r"""The answer with its unit in \text{}, if it is one number with a known unit; else as it
-    is."""
-    plain = _SIUNITX.sub(r"\1 {", answer.strip().strip("$"))
-    plain = fold(_WAY.sub("", plain).rstrip(". "))
-    name = _NAME.match(plain)
-    plain = _COMMA.sub(".", plain[name.end() if name else 0 :])
-    measured = read_measured(_plain_words(plain))
-    if measured is None:
-        return plain if literal(plain) else answer
-    return f"{measured.core} \\text{{ {measured.unit}}}"
+def _is_measured(form: forms.Form) -> bool:
+    if not isinstance(form, Quantity) or form.value is None:
+        return False
+    return not form.unit or form.unit in TEMPERATURES or measure(form.unit) is not None
 
 
-def _plain_words(text: str) -> str:
-    """Units without hyphens and their letter for mol/L, which mathematics has not."""
-    return _MOLAR.sub(r"\1mol/L", _HYPHEN.sub(" ", _PREFIX.sub(r"\1", text)))
-
-
-def _significant(text: str, *, trailing: bool) -> int:
-    """Significant digits of the first number; zeros at the end of a whole number count only with
-    `trailing`."""
-    match = _SIGNIFICANT.search(text)
-    if match is None:
-        return 0
-    digits = match[0].replace(",", "")
-    # the zeros of 1200 may count or not: those of an answer do, those of a reference do not
-    if "." not in digits and not trailing:
-        digits = digits.rstrip("0")
-    return max(1, len(digits.replace(".", "").lstrip("0")))
+def _read(text: str) -> forms.Form:
+    r"""One number with a known unit, without its name and direction; else the text as mathematics
+    reads it."""
+    try:
+        plain = fold_within(_WAY.sub("", text.strip().strip("$")).rstrip(". "))
+        name = _NAME.match(plain)
+        plain = with_plain_commas(plain[name.end() if name else 0 :])
+        return read_measured(plain) or literal(plain) or read(text)
+    except TooLarge as limit:
+        return Flawed(text, f"limit: {limit}")

@@ -46,6 +46,14 @@ def formula(answer: str, reference: str) -> rlvr.Verdict:
         ("0.100 M", "0.1 mol/L"),
         (r"5.0 \mu\text{F}", "5e-6 F"),
         ("1.0 atm", "101325 Pa"),
+        (r"\SI{9.81}{m/s^2}", GRAVITY),
+        (r"\qty{981}{cm/s^2} downward", GRAVITY),
+        ("9,81 m/s^2", GRAVITY),
+        ("1.234,5 m", "1234.5 m"),
+        ("0,500 m", "50 cm"),
+        ("1,200 m", "1.2 km"),
+        ("5 newton-meters", "5 J"),
+        ("3 kilo-meter", "3000 m"),
         ("3.00 eV", "4.8065e-19 J"),
         ("5", "5"),
     ],
@@ -93,6 +101,8 @@ def test_lengths_and_areas_convert_by_powers_of_ten(digits, unit, other, power, 
         ("not 9.81 m/s^2", ""),
         ("9.81 m/s^2 or more", ""),
         ("1 = 9.81 m/s^2", "chain"),
+        (r"9.81 m \approx 98.1 m", "chain"),
+        ("0,981 m/s^2", "different-number"),
         ("9.81 apples", ""),
         ("9.81 m/s^2" + " " * 300 + "x", "too-long"),
         ("", "empty-box"),
@@ -115,6 +125,11 @@ def test_tolerance_and_digits_are_settings():
     assert quantity("9 m/s^2", "8.95 m/s^2").why.startswith("too-few-digits: 1, of 2")
     assert quantity("9 m/s^2", "9 m/s^2").correct
     assert quantity("9.0 m/s^2", "8.95 m/s^2").correct
+    for written in ("v_0 = 3.1 m/s", "3.1e0 m/s", r"3.1 \cdot 10^2 cm/s", "+3.1 m/s"):
+        assert quantity(written, "3.12 m/s").correct, written  # the digits of the number alone
+    assert quantity("0.030 m", "2.99 cm").correct
+    assert quantity("0.03 m", "2.99 cm").why.startswith("too-few-digits: 1, of 2")
+    assert quantity("1,200 m", "1,207 m", digits=4).correct
     assert quantity("9.8", units="optional").correct
     assert not quantity("9.8 m", units="optional").correct
     with pytest.raises(rlvr.UsageError, match="tolerance is 2"):

@@ -18,7 +18,16 @@ from typing import TypeAlias
 
 from rlvr.verifiers.math.words import number, pairs
 
-__all__ = ["Swaps", "fold", "squeeze", "swap", "swaps", "with_commas", "with_points"]
+__all__ = [
+    "Swaps",
+    "fold",
+    "squeeze",
+    "swap",
+    "swaps",
+    "with_commas",
+    "with_plain_commas",
+    "with_points",
+]
 
 Swaps: TypeAlias = tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 """Signs, patterns, and what takes their place."""
@@ -170,6 +179,8 @@ _MARKUP = swaps(
         r"\\genfrac\s?\{?\(\}?\s?\{?\)\}?\s?\{0[^{}]*\}\s?\{\d?\}",
         r"\\binom",
     ),
+    # as the package siunitx writes quantities
+    *((name, rf"\\{name}\s?\{{([^{{}}]{{1,60}})\}}\s?\{{", r"\1 {") for name in ("SI", "qty")),
     ("phantom", r"\\[hv]?phantom\s?\{[^{}]*\}", " "),
     (
         "color",
@@ -365,6 +376,16 @@ def with_commas(answer: str, reference: str, prompt: str) -> tuple[str, str] | N
         for text in (answer, reference)
     ]
     return (texts[0], texts[1]) if texts != [answer, reference] else None
+
+
+def with_plain_commas(text: str) -> str:
+    """The text with points for decimal commas, of a number that may have a unit: `1,200 m` groups.
+
+    Args:
+        text: of one number.
+    """
+    is_decimal = _COMMA_IN_PROSE.search(text) or _SURE.match(text)
+    return with_points(text) if is_decimal else text
 
 
 def _has_comma(number: str, usual: bool) -> bool:

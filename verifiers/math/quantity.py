@@ -250,7 +250,8 @@ def read_measured(text: str) -> Quantity | None:
     number = literal(match[1]) or quantity(match[1])
     if not isinstance(number, Quantity) or number.value is None:
         return None
-    return replace(number, text=text, unit=unit)
+    # In quotes, as what mathematics reads as a product is not the same text.
+    return replace(number, text=f'{number.core} "{unit}"', unit=unit)
 
 
 def counted(text: str, value: Fraction | int, words: str) -> Quantity | None:

@@ -29,7 +29,7 @@ from rlvr.verifiers.math.forms import (
     pair,
 )
 from rlvr.verifiers.math.intervals import pieces
-from rlvr.verifiers.math.quantity import negated, word
+from rlvr.verifiers.math.quantity import negated, read_measured, word
 
 __all__ = [
     "Reader",
@@ -139,6 +139,9 @@ def _is_far(exact: Form, rounded: Form) -> bool:
     or by more."""
     if not isinstance(exact, Quantity) or not isinstance(rounded, Quantity):
         return False
+    if exact.value is None and rounded.value is None:  # 50 g ≈ 10 g
+        exact = read_measured(exact.text) or exact
+        rounded = read_measured(rounded.text) or rounded
     if exact.value is None or rounded.value is None:
         return False
     if (exact.unit, exact.percent) != (rounded.unit, rounded.percent):

@@ -35,14 +35,15 @@ from rlvr.verifiers.math.forms import (
     parts,
 )
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.tree import has, takes_angle
+from rlvr.verifiers.math.latex.tree import Written, has, takes_angle
 
-__all__ = ["as_tree", "formula", "leaves", "tree_of"]
+__all__ = ["as_tree", "formula", "leaves", "significant_digits", "tree_of"]
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
 # 6e-34, 1.5E3; not e0 and e1, whose powers of ten could be worked out.
 _SCIENTIFIC = re.compile(r"^([+-]?\d+(?:\.\d+)?)[eE]\+?(-\d+|[2-9]|\d{2,})$")
+_EXPONENT = re.compile(r"(?<=[\d.])[eE][+-]?\d+")
 _GROUPS = {"set": "set", "either": "list", "list": "list", ":": "ratio", "range": "range"}
 _REGIONS = {"union": "union", "meet": "intersection", "minus": "minus"}
 _HOLDERS = frozenset(("list", "set", "tuple", "matrix", "union", "intersection", "minus", "range"))
@@ -151,6 +152,30 @@ def _expression(form: Quantity) -> Node:
     if tree is None or _is_worth_another(tree, Fraction(form.value)):
         return Node("spoken", value=Fraction(form.value))
     return tree
+
+
+def significant_digits(form: Form, *, trailing: bool) -> int:
+    """Of the first number that was written in it; 0 where none was.
+
+    Args:
+        form: of an answer or a reference.
+        trailing: whether the zeros at the end of a whole number count: those of 1200.
+    """
+    if isinstance(form, Quantity):
+        tree = form.tree or number_tree(_EXPONENT.sub("", form.core.strip(_SIGNS)))
+    else:
+        tree = as_tree(form)
+    number = _first_number(tree) if tree else None
+    if number is None:
+        return 0
+    digits = str(int(abs(number) * 10**number.places))
+    return len(digits if trailing or number.places else digits.rstrip("0")) or 1
+
+
+def _first_number(tree: Node) -> Written | None:
+    if isinstance(tree.value, Written):
+        return tree.value
+    return next((number for arg in tree.args if (number := _first_number(arg)) is not None), None)
 
 
 def _is_worth_another(tree: Node, value: Fraction) -> bool:

@@ -302,6 +302,11 @@ _MARKED_POWER = re.compile(r"\^ ?(?:\{ ?\(?([+-]?\d)\)? ?\}|\(?([+-]?\d)\)?)")
 _FRACTION = re.compile(r"\\frac ?\{([^{}]{1,60})\} ?\{([^{}]{1,60})\}")
 _MICRO = re.compile(r"\\mu ?")
 _ONE_OVER = re.compile(r"^1 ?/")
+# "newton-meter" is a unit of two words, "kilo-meter" one word; the minus of "s^-1" stays.
+_HYPHEN = re.compile(r"(?<=[A-Za-zΩ])-(?=[A-Za-zΩ])")
+_PREFIX = re.compile(r"(?i)\b(kilo|mega|giga|milli|micro|nano|centi)-(?=[a-z])")
+# "0.5 M", "5 mM" and "molar"; not the M of "MHz".
+_MOLAR = re.compile(r"(?<![A-Za-zµ])(?:([mµn]?)M|molar)(?![A-Za-z])")
 _NESTED = 3  # fractions within fractions
 _PREFIXED_OHM = re.compile(r"(?<![A-Za-z])([kMGmµ]) ?\\Omega")
 _DEGREES = re.compile(r"(?:\bdegrees?|\bdeg|\^ ?\\circ) *([CF])\b")
@@ -322,6 +327,7 @@ def plain_unit(text: str) -> str:
     Args:
         text: what stands behind a number.
     """
+    text = _MOLAR.sub(r"\1mol/L", _HYPHEN.sub(" ", _PREFIX.sub(r"\1", text)))
     text = _PREFIXED_OHM.sub(r"\1Ω", text.replace('"', " ")).replace(r"\Omega", "Ω")
     text = _DEGREES.sub(lambda found: AMBIGUOUS[found[1]][0], text)
     text = _MARKED_POWER.sub(lambda power: f"^{power[1] or power[2]}", text)

@@ -46,6 +46,7 @@ References: TypeAlias = Reference | Sequence[Reference]
 """One right answer, or a list or tuple of them of which each is right alone."""
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
+_NOTHING = Decision(False, "unreadable: nothing but punctuation")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
 _SEVERAL = frozenset(("list", "set", "()"))
 
@@ -152,6 +153,23 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         """
         verdicts = [self._examine(answer, *right) for right in reference]
         return _first_right(_resolve_all(verdicts))
+
+    def judge_form(self, answer: Form, reference: Form, written: str, prompt: str = "") -> Verdict:
+        """The verdict on what was read already, as by a verifier that reads letters as units.
+
+        Args:
+            answer, reference: their forms.
+            written: the answer as the model wrote it, for the verdict.
+            prompt: the prompt's text; "" where it is not known.
+
+        Raises:
+            Unscored: see `judge`.
+        """
+        try:
+            decision = decide_forms(answer, reference, self.policy) if answer.text else _NOTHING
+        except TooLarge as limit:
+            decision = Decision(False, f"limit: {limit}")
+        return _resolve_all([self._conclude(decision, answer, reference, written, prompt)])[0]
 
     def example(self, reference: References) -> str:
         return f"\\boxed{{{_each(reference)[0]}}}"
@@ -285,21 +303,27 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 decision, form = self._decide_form(text, right)
         if form is None:
             return _verdict(decision, answer)
-        # What the normal form cannot decide goes to the engine, unless its braces do not match.
+        conclusion = self._conclude(decision, form, right, answer, prompt)
+        if isinstance(conclusion, _Undecided) and not _has_matching_braces(text):
+            return _verdict(_UNBALANCED, answer)
+        return conclusion
+
+    def _conclude(
+        self, decision: Decision, form: Form, right: Form, written: str, prompt: str
+    ) -> Verdict | _Undecided:
+        """The verdict; what the normal form cannot decide goes to the engine."""
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
-            if not _has_matching_braces(text):
-                return _verdict(_UNBALANCED, answer)
-            return _Undecided(form, right, self.policy, answer, prompt)
+            return _Undecided(form, right, self.policy, written, prompt)
         if not decision.equal:
-            return _verdict(decision, answer)
-        return _judge_equal(decision, answer, form, right, self.policy, prompt)
+            return _verdict(decision, written)
+        return _judge_equal(decision, written, form, right, self.policy, prompt)
 
     def _decide_form(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
         """The decision of the normal form, and what was read if there was anything to read."""
         try:
             form = read(answer)
             if not form.text:
-                return Decision(False, "unreadable: nothing but punctuation"), None
+                return _NOTHING, None
             return decide_forms(form, right, self.policy), form
         except TooLarge as limit:
             return Decision(False, f"limit: {limit}"), None
