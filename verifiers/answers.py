@@ -220,12 +220,20 @@ _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
     rf"(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
     re.IGNORECASE,
 )
-_LEAST_WORD = 4  # characters: what takes an answer back, such as "not ", has no fewer
+_LEAST_WORD = 4  # characters: what takes an answer back or hedges it has no fewer: "or 5"
 _ENDING = 300  # characters at the end in which the last line and sentence are looked for
 _NOT = (  # one of them is in what denies
     *("not", "never", "n't", "n’t", "anything", "regard", "ignore", "wrong", "incorrect", "false"),
     *("mistake", "error", "trap", "true"),
 )
+# and it ends with one of these, if nothing but brackets and boxes open behind it
+_DENIAL_ENDS = (
+    *("not", "never", "n't", "n’t", " be", " equal", " to", " but", " except", " than", "regard"),
+    *("ignore", "box", "boxed", " answer", " result", "answer is", "value is", "result is"),
+    *("guess is", "mistake is", "error is", "trap is", " was", " get", " give", " say", " think"),
+    *(" write", "<answer>"),
+)
+_OPENERS = " \t\r\n:$*_({`[\\"
 _DOUBTS = (  # and one of these in what withdraws
     *(
         "wrong",
@@ -713,11 +721,21 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
         flaw = "asked"
     elif _is_withdrawn(after):
         flaw = "retracted"
-    elif _has_any(before, _NOT) and _DENIED.search(before):
+    elif _may_be_denied(before) and _DENIED.search(before):
         flaw = "denied"
+    elif len(after) < _LEAST_WORD:
+        return found
     elif (other := _OR_NUMBER.match(after)) and _PLAIN_NUMBER.fullmatch(found.answer):
         return found._replace(flaw="hedged", others=(other["other"],))
     return found._replace(flaw=flaw) if flaw else found
+
+
+def _may_be_denied(before: str) -> bool:
+    """Whether what stands before an answer can end a denial: quicker than the pattern."""
+    tail = before.removesuffix("\\boxed{").rstrip(_OPENERS)
+    # "is false that x = 5" ends with anything
+    ends = tail.endswith(_DENIAL_ENDS) or " that " in before or tail[-1:].isspace()
+    return ends and _has_any(before, _NOT)
 
 
 def _is_withdrawn(after: str) -> bool:

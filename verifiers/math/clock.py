@@ -12,8 +12,8 @@ from rlvr.verifiers.math.forms import Clock, Word
 __all__ = ["date", "time_of_day"]
 
 _TIME = re.compile(
-    r"(\d{1,2})(?: ?(?::|\.(?=\d\d ?[ap])) ?([0-5]\d))?(?: ?: ?([0-5]\d))?(?: ?([ap])\.? ?m\.?)?"
-    r"(?: ?o'? ?clock)?",
+    r"(\d{1,2})(?: ?(?::|h(?= ?\d)|\.(?=\d\d ?[ap])) ?([0-5]\d))?(?: ?: ?([0-5]\d))?"
+    r"(?: ?([ap])\.? ?m\.?)?(?: ?o'? ?clock)?",
     re.IGNORECASE,
 )
 _NAMED = {"noon": 12 * 3600, "midnight": 0, "12 noon": 12 * 3600, "12 midnight": 0}

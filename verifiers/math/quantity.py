@@ -95,9 +95,9 @@ _MEASURED = re.compile(  # 3.0 \times 10^8 m/s, 440 1/s
 _UNIT_SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'- ./*"
 _ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[a-z]+\}|\\mathbb")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{4,}")
-# 1 hour 30 minutes, 5 ft 6 in: up to four parts.
+# 1 hour 30 minutes, 5 ft 6 in, 2h30m: up to four parts.
 _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
-_COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}){{1,3}}")
+_COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? ?{_COMPOUND_PART.pattern}){{1,3}}")
 # A further number behind the first: `12 "or" 13` is no 12 with a unit.
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
 # "negative" 5, "minus" 5
@@ -358,11 +358,15 @@ def _compound(text: str) -> Quantity | None:
     words = " ".join(text.replace('"', " ").split())
     if not _COMPOUND.fullmatch(words):
         return None
-    parts = [
-        Quantity("", "", Fraction(n), canonical(name) or "")
-        for n, name in _COMPOUND_PART.findall(words)
-    ]
-    return compound(text, parts)
+    found = [(Fraction(n), canonical(name) or "") for n, name in _COMPOUND_PART.findall(words)]
+    of_time = any(unit in ("hour", "second") for _, unit in found)
+    return compound(
+        text,
+        [
+            Quantity("", "", n, "minute" if unit == "metre" and of_time else unit)  # 2h30m
+            for n, unit in found
+        ],
+    )
 
 
 def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
