@@ -220,7 +220,7 @@ _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
     rf"(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
     re.IGNORECASE,
 )
-_LEAST_WORD = 4  # characters: what takes an answer back or hedges it has no fewer: "or 5"
+_LEAST_WORD = 4  # characters: what takes an answer back, such as "not ", has no fewer
 _ENDING = 300  # characters at the end in which the last line and sentence are looked for
 _NOT = (  # one of them is in what denies
     *("not", "never", "n't", "n’t", "anything", "regard", "ignore", "wrong", "incorrect", "false"),
@@ -242,8 +242,6 @@ _DOUBTS = (  # and one of these in what withdraws
         "false",
         "error",
         "not ",
-        "be right",
-        "be correct",
         "retract",
     ),
     *("withdraw", "take ", "scratch", "disregard", "ignore", "forget"),
@@ -294,7 +292,7 @@ _WITHDRAWN = re.compile(
 )
 # "\boxed{27} (or 28 if 0 counts)", "\boxed{27}, though it might be 28": beside a plain number
 _OR_NUMBER = re.compile(
-    r"[\s.,;:(—–-]{0,4}(?:but |(?:al)?though )?(?:or(?: maybe| perhaps| possibly| even)?|"
+    r"[\s.,;:(—–-]{0,4}+(?:but |(?:al)?though )?(?:or(?: maybe| perhaps| possibly| even)?|"
     r"(?:it|the answer) (?:could|might|may)(?: also| well)? be) \$?"
     r"(?P<other>[+-]?\d[\d,]*(?:\.\d+)?%?)\$?(?=[.,;!?)\n]|\Z| (?:if|when|for|depending)\b)"
 )
@@ -723,7 +721,7 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
         flaw = "retracted"
     elif _may_be_denied(before) and _DENIED.search(before):
         flaw = "denied"
-    elif len(after) < _LEAST_WORD:
+    elif _is_one_word(after):
         return found
     elif (other := _OR_NUMBER.match(after)) and _PLAIN_NUMBER.fullmatch(found.answer):
         return found._replace(flaw="hedged", others=(other["other"],))
@@ -738,12 +736,18 @@ def _may_be_denied(before: str) -> bool:
     return ends and _has_any(before, _NOT)
 
 
+def _is_one_word(after: str) -> bool:
+    """Such as a unit, with which nothing can be taken back or added."""
+    return after.find(" ", 1) < 0
+
+
 def _is_withdrawn(after: str) -> bool:
     """Whether what follows an answer takes it back, or puts another one in its place."""
     # most answers stand at the end, with at most a full stop behind them
     if len(after) < _LEAST_WORD or not _HAS_LETTER.search(after):
         return False
-    if _has_any(after, _DOUBTS) and _WITHDRAWN.search(after):
+    has_words = not _is_one_word(after) or ":" in after  # "Correction:"
+    if has_words and _has_any(after, _DOUBTS) and _WITHDRAWN.search(after):
         return True
     # a correction such as "No, Lyon." ends the text: further on it is about something else
     return len(after) < _ENDING and _CORRECTION.match(after) is not None
