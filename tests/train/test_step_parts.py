@@ -168,7 +168,8 @@ def test_updates_are_equal_parts_of_whole_groups(tmp_path):
     computed = step.arrays["update1.computed"]
     length = int(np.diff(step.arrays["offsets"])[computed[-1]])
     less = {
-        name: array[:-length] if name in UPDATE_TOKENS else array for name, array in arrays.items()
+        name: array[:-length] if name in UPDATE_TOKENS else array
+        for name, array in step.arrays.items()
     }
     less["update1.computed"] = computed[:-1]
     less["update0.rows"] = rows[0][:-1]  # a torn group
