@@ -254,11 +254,16 @@ _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
 # that it is", right in front of the answer
 _DENIED = re.compile(
     r"\b(?:(?:(?:is|are|was|be|does|do) (?:certainly |definitely |clearly )?not|can ?not|never|"
-    r"n['’]t|(?:is|was|be)n['’]t)(?: (?:ever )?(?:be|equal|equal to|anything but))?|"
-    r"anything (?:but|except|other than)|(?:disregard|ignore)(?: the (?:box|answer|result))?|"
-    r"(?:wrong|incorrect|false) (?:answer|value|result|guess) (?:is|was|would be)|"
-    r"(?:mistake|error|trap) (?:is|would be)(?: to (?:answer|get|give|say|think|write))?|"
-    r"(?:is|['’]s) (?:false|wrong|incorrect|untrue|not true|not the case) that [^.!?\n]{1,40}?)"
+    r"n['’]t|(?:is|was|be)n['’]t)(?: (?:ever )?(?:be|equal|equal to))?|"
+    # "cannot be anything but 5" affirms it
+    r"(?<!not )(?<!n.t )(?<!not be )(?<!n.t be )(?<!never be )anything (?:but|except|other than)|"
+    r"(?:disregard|ignore)(?: the (?:box|answer|result))?|"
+    r"(?:wrong|incorrect|false) (?:answer|result|guess) (?:is|was|would be)|"
+    # a task may ask for an error, or where a mistake is
+    r"(?:mistake|error|trap) (?:is|would be) to (?:answer|get|give|say|think|write)|"
+    r"(?:common|easy) (?:mistake|trap) (?:is|would be)|"
+    r"(?:is|['’]s) (?:false|wrong|incorrect|untrue|not true|not the case) that "
+    r"(?:(?!\b(?:so|hence|thus|therefore|but|since|because)\b)[^.,;!?\n]){1,40}?)"
     + _OPENED
     + r"\Z",
     re.IGNORECASE,
@@ -281,9 +286,9 @@ _WITHDRAWN = re.compile(
     rf"\A[\s.,;:!—–-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
     rf"(?:(?:which )?(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT}|"
     r"(?:does not|doesn['’]t) (?:hold|work)\b(?! (?:for|if|when)\b)|"
-    r"would (?:be|have been) [^.!?\n]{0,40}\bif\b)|"
+    r"would (?:be|have been) [^.!?\n]{0,40}(?<!even )\bif\b)|"
     rf"[.!?\n]\s{{0,4}}{_ASIDE}{{1,3}}{_IT_IS_NOT}|"
-    rf"(?:\A|[.!?\n—–-]\s{{0,4}}){_ASIDE}{{0,3}}(?:"
+    rf"(?:\A|(?:[.!?\n—–]|(?<!\w)-)\s{{0,4}}){_ASIDE}{{0,3}}(?:"
     r"just kidding\b|(?:correction|edit|erratum):|(?:i|let me) (?:now |hereby |must |have to )?"
     r"(?:retract|withdraw|take (?:that|this|it) back)\b|"
     r"i (?:made|have made) an? (?:mistake|error)\b|"
@@ -294,7 +299,7 @@ _WITHDRAWN = re.compile(
 _OR_NUMBER = re.compile(
     r"[\s.,;:(—–-]{0,4}+(?:but |(?:al)?though )?(?:or(?: maybe| perhaps| possibly| even)?|"
     r"(?:it|the answer) (?:could|might|may)(?: also| well)? be) \$?"
-    r"(?P<other>[+-]?\d[\d,]*(?:\.\d+)?%?)\$?(?=[.,;!?)\n]|\Z| (?:if|when|for|depending)\b)"
+    r"(?P<other>[+-]?\d[\d,]*(?:\.\d+)?%?)\$?(?=[.,;!?)\n]|\Z| (?:if|or|when|for|depending)\b)"
 )
 _PLAIN_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
 # what a line of a list begins with: "- ", "1. ", "**(a) "

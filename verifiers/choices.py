@@ -42,7 +42,7 @@ _BESIDE = re.compile(  # "B Lyon", "Lyon (B)" and "Lyon, option B", if the text 
 )
 # "Option B is correct", "Lyon is the right answer", "B only"
 _IS_RIGHT = re.compile(
-    r"[*_]{0,2} (?:is (?:the )?(?:only )?(?:correct|right|best|true)"
+    r" (?:is (?:the )?(?:only )?(?:correct|right|best|true)"
     r"(?: answer| option| choice| one)?|only)\.?\Z",
     re.IGNORECASE,
 )
@@ -210,7 +210,7 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
         if index in _matching(beside["text"] or beside["before"] or beside["said"], options):
             return frozenset((index,))
     if is_right := _IS_RIGHT.search(text_named):
-        named = text_named[: is_right.start()]
+        named = text_named[: is_right.start()].strip("*_")
         return None if _IS_RIGHT.search(named) else _name_options(named, options)
     if match := _LETTER_AND_TEXT.fullmatch(text_named):
         *letters_named, text = match.groups()

@@ -82,6 +82,13 @@ FOUND = [
     (r"\boxed{5}, which is correct or at least plausible.", "5", "box", "an or without a number"),
     (r"\boxed{0.5} or half of it", "0.5", "box", "the same"),
     (r"\boxed{5}, which is wrong for n = 1 alone.", "5", "box", "of a case"),
+    (r"The relative error is $\boxed{0.01}$.", "0.01", "box", "a task may ask for it"),
+    (r"The first mistake is \boxed{3}", "3", "box", "the same"),
+    (r"It is false that x = 6, so $\boxed{5}$", "5", "box", "what is false ends before it"),
+    (r"It's not true that b > a hence $\boxed{5}$", "5", "box", "the same without a comma"),
+    (r"It cannot be anything but \boxed{5}.", "5", "box", "denied twice"),
+    (r"\boxed{5} would be the answer even if n were odd.", "5", "box", "holds all the more"),
+    ("\\boxed{5}\n\nSelf-correction: none.", "5", "box", "a word with a hyphen"),
 ]
 
 
@@ -127,6 +134,7 @@ FLAWED = [
     (r"\boxed{4}, so <answer>5</answer>", "hedged", "a box and a tag"),
     (r"\boxed{\boxed{1} or \boxed{2}}", "hedged", "inside one box"),
     (r"\boxed{27} (or 28 if you count zero)", "hedged", "a number behind it"),
+    (r"\boxed{27} or 28 or 29", "hedged", "several behind it"),
     (r"\boxed{27}, although it might be 28.", "hedged", "the same in a clause"),
     (r"Anything but \boxed{27}.", "denied", "all others"),
     (r"The wrong answer is \boxed{27}.", "denied", "named as wrong"),
