@@ -429,7 +429,8 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
         # The first rows nearly always have the types of all, which one reading then writes.
         if not _write_groups(source, target, _types_of(_groups(source), 1), marks, checksums):
             types = _types_of(_groups(source), None)
-            assert _write_groups(source, target, types, marks, checksums), "they are those of all"
+            is_written = _write_groups(source, target, types, marks, checksums)
+            assert is_written, "they are those of all"
     except (pa.ArrowException, OverflowError) as error:
         raise DataError(
             f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL"

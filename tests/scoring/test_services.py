@@ -17,7 +17,7 @@ from rlvr.http.serve import Service, ServiceLimits, app_of, listen
 from rlvr.scoring.engines import Services, engine_of
 from rlvr.scoring.engines.balance import Balance
 from rlvr.scoring.engines.client import Client
-from rlvr.scoring.identity import identity_of
+from rlvr.scoring.identity import IDENTITY_HEADER, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.wire import decoded_item, encoded_item
 from rlvr.types import Completion, Outcome, Task, Verdict
@@ -270,6 +270,32 @@ def test_services_behind_one_address_are_told_apart_by_their_answers(tmp_path, m
             said = f"an answer of {url} (identity {second}) differs from an earlier answer"
             assert said in str(refused.value)
             assert f"(identity {first})" in str(refused.value)
+
+
+def test_an_answer_that_says_no_identity_is_not_taken_where_another_has_said_one(tmp_path):
+    """Behind one address may be a service of before there were identities."""
+    words = tmp_path / "words.txt"
+    words.write_text("old")
+    row, is_silent = {"task": 0, "completion": "x"}, False
+    with ExitStack() as stack:
+        service = stack.enter_context(Service({"its own": Worded(path=str(words))}, workers=1))
+        app = app_of(service)
+
+        async def balancer(scope, receive, send):
+            async def send_on(message):
+                if is_silent and message["type"] == "http.response.start":
+                    headers = [pair for pair in message["headers"] if pair[0] != IDENTITY_HEADER]
+                    message = {**message, "headers": headers}
+                await send(message)
+
+            await app(scope, receive, send_on)
+
+        url = stack.enter_context(address_of(balancer))
+        with Client(url) as client:
+            assert client.score(None, [row])[0].score.verdict.why == "old"
+            is_silent = True
+            with pytest.raises(UsageError, match="does not say by what it scores"):
+                client.score(None, [row])
 
 
 @pytest.mark.parametrize("text", ["localhost:8000", "ftp://h", ""])
