@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlvr.verifiers import answers
 from rlvr.verifiers.math import BOXED, extract
 
 STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
@@ -232,3 +233,23 @@ def test_no_text_breaks_it_and_spans_are_exact(text):
     found = extract(text, markers=("A:",))
     if found is not None:
         assert text[found.start : found.stop] == found.answer
+
+
+DENIALS = (
+    "is not|are clearly not|cannot|never|isn't|isn’t equal to|is not ever be|never be|anything but|"
+    "anything except|anything other than|disregard|ignore the box|disregard the answer|"
+    "ignore the result|the wrong answer is|a false result was|wrong guess would be|a trap is to get|"
+    "an error is to give|common mistake is|easy trap would be|a trap is to say|"
+    "a mistake is to write|an error is to think|it is false that x ="
+).split("|")
+BOXES = (r"\boxed{", r"\fbox{", r"\framebox{", "<answer>")
+OPENED = st.lists(st.sampled_from((*BOXES, r"\[", r"\(", *" $*_`:\n\xa0")))
+
+
+@STEADY
+@given(st.sampled_from(DENIALS), OPENED)
+def test_the_quick_look_for_a_denial_passes_over_none(denial, opened):
+    """Brackets and boxes may open between its last word and the answer."""
+    before = f"so it {denial} {''.join(opened[:6])}".lower()
+    assert answers._DENIED.search(before)
+    assert answers._may_be_denied(before)
