@@ -34,7 +34,7 @@ from rlvr.cli.arguments import (
 )
 from rlvr.cli.rejected import show_left_out
 from rlvr.console import label_text
-from rlvr.data.columns import Columns
+from rlvr.data.columns import Columns, likely, missing_hint
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.limits import ROW_LIMITS, RowLimits
 from rlvr.data.lines import Line, Row
@@ -268,7 +268,10 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
                 raise DataError(line.error)
             item = item_of(env, line.row, line.number)
         except DataError as error:
-            out.print(label_text("  cannot be used:", error, "red"), soft_wrap=True)
+            out.print(
+                label_text("  cannot be used:", _with_flag(str(error), line.row or {}), "red"),
+                soft_wrap=True,
+            )
             continue
         task = item.task
         prompt = (
@@ -646,24 +649,24 @@ class _RejectedRows:
         self._stack.close()
 
     def add(self, name: str, line: Line, error: DataError, place: int | None) -> None:
-        where = f"{name}, line {line.number}"
+        where, reason = f"{name}, line {line.number}", _with_flag(str(error), line.row or {})
         if self.strict:
-            raise DataError(f"{where}: {error}; fix the row, and --resume goes on from there")
-        self._keep(line, error, place)
-        self._first = self._first or f"{where}: {error}"
-        self._left_out.add(where, str(error))
+            raise DataError(f"{where}: {reason}; fix the row, and --resume goes on from there")
+        self._keep(line, reason, place)
+        self._first = self._first or f"{where}: {reason}"
+        self._left_out.add(where, reason)
 
     @property
     def count(self) -> int:
         """How many there are."""
         return self._left_out.count
 
-    def _keep(self, line: Line, error: DataError, place: int | None) -> None:
+    def _keep(self, line: Line, reason: str, place: int | None) -> None:
         if self.path is None:
             return
         if not self.count:
             self._file = self._stack.enter_context(self.path.open("wb"))
-        self._file.write(rejected_row(line, str(error), place))
+        self._file.write(rejected_row(line, reason, place))
 
     def show(self, err: Console) -> None:
         show_left_out(err, self._left_out, self.path)
@@ -674,3 +677,12 @@ class _RejectedRows:
             return ""
         where = "" if self.path is None else f", as {self.path} says"
         return f"none of its {self.count} rows can be used{where}; the first is {self._first}"
+
+
+def _with_flag(reason: str, columns: Row) -> str:
+    """Why a row cannot be used, with the flag that names the column which it lacks."""
+    for what in ("completion", "reference"):
+        if reason.endswith(missing_hint(columns, what)):
+            column = likely(columns, what) or "COLUMN"
+            return f"{reason}: --{what}-column {column} takes it from there"
+    return reason

@@ -76,6 +76,7 @@ class EvaluationReport:
             in the model's positions; they are in no metric.
         rows_left_out: number of rows of the data that could not be used, by an example of each
             reason.
+        identity: by what it was scored, as JSON; None if no scorer was given.
     """
 
     env: str
@@ -89,6 +90,7 @@ class EvaluationReport:
     tasks: Sequence[TaskResult]
     too_long: Sequence[str] = ()
     rows_left_out: Mapping[str, int] = field(default_factory=dict)
+    identity: JsonObject | None = None
 
     @property
     def unscored(self) -> int:
@@ -115,11 +117,14 @@ class EvaluationReport:
 
     def as_dict(self) -> JsonDict:
         """The report as a dict, which is JSON if the options of the environment are."""
-        return asdict(self) | {
+        tree = asdict(self) | {
             "unscored": self.unscored,
             "truncated": self.truncated,
             "length": self.length,
         }
+        if self.identity is None:
+            del tree["identity"]
+        return tree
 
 
 def evaluate(
@@ -230,6 +235,7 @@ def evaluate(
         tuple(results),
         tuple(too_long),
         env.rows_left_out,
+        None if scorer is None else scorer.identity().as_dict(),
     )
 
 

@@ -20,7 +20,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.types import JsonDict
 from rlvr.validate import nearest
 
-__all__ = ["Columns", "LAYOUTS", "likely"]
+__all__ = ["Columns", "LAYOUTS", "likely", "missing_hint"]
 
 _PER_COMPLETION = ("length_tokens", "truncated")
 _MISSING: Final = object()
@@ -128,15 +128,24 @@ class Columns:
 
 
 def likely(columns: Iterable[str], what: str) -> str:
-    """Which flag would help, where a row lacks a column; "" if none would.
+    """The column that may be what a row lacks; "" if none is known.
 
     Args:
         columns: the names that the row has.
         what: "completion" or "reference".
     """
     present = set(columns)
-    column = next((name for name in _LIKELY[what] if name.partition(".")[0] in present), None)
-    return f"; --{what}-column {column} takes it from there" if column else ""
+    return next((name for name in _LIKELY[what] if name.partition(".")[0] in present), "")
+
+
+def missing_hint(columns: Iterable[str], what: str) -> str:
+    """How an error of a row that lacks a column ends.
+
+    Args:
+        columns, what: see `likely`.
+    """
+    column = likely(columns, what)
+    return f"; {column!r} may be the {what}" if column else f"; call the {what}'s column {what!r}"
 
 
 _LIKELY = {

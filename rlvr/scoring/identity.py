@@ -384,7 +384,8 @@ class IdentityFile:
         identity: of this run.
         accept: parts in which differences are accepted.
         stopped: the identity that a stopped run left; None where there is none to go on with.
-        unknown: the digest in the records of a stopped run whose identity is gone.
+        unknown: the digest in the records of a stopped run whose identity is gone, or another text
+            if it has no records.
         where: what the stopped run left, for errors.
         way_out: what can be done about a difference, for errors.
 
@@ -513,11 +514,11 @@ class IdentityFile:
 
     def _accept_unknown(self, part: str) -> None:
         """Note that this part of a stopped run is not known, or refuse to go on with it."""
-        digests = f"identity {self._unknown} there and {self.identity.digest} here"
+        digests = f"identity {self._unknown} there and {self.identity.digest or 'known'} here"
         if part not in self.accept:
             raise UsageError(
-                f"the identity beside {self._where}, which says what differs, is gone or of other "
-                f"scores ({digests}); pass --overwrite to begin anew, or --accept {part}"
+                f"by what {self._where} was scored is not known: its identity is gone or of other "
+                f"scores ({digests}); {self._way_out}, or pass --accept {part}"
             )
         line = f"{part} of {self._where}: not known, {digests}"
         if line not in self.identity.accepted:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 from uuid import UUID
 
-from rlvr.data.columns import likely
+from rlvr.data.columns import missing_hint
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
@@ -100,9 +100,8 @@ def task_of_row(env: Environment, columns: Row) -> Task:
         with nullcontext() if is_moved else limited_reading():  # of code that is not our own
             return env.task_of(columns)
     except RlvrError as error:
-        hint = ""
-        if not columns.keys() & {"reference", "task"}:
-            hint = likely(columns, "reference") or "; --reference-column COLUMN names it"
+        is_without = not columns.keys() & {"reference", "task"}
+        hint = missing_hint(columns, "reference") if is_without else ""
         raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
@@ -322,7 +321,8 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
         fields.setdefault("completion", episode.answer)
     if "completion" not in fields:
         names = ", ".join(map(repr, fields)) or "none"
-        raise DataError(f"no column 'completion'; it has {names}{likely(fields, 'completion')}")
+        hint = missing_hint(fields, "completion")
+        raise DataError(f"no column 'completion'; it has {names}{hint}")
     if env.reward.group_level and "reference" in fields and "task" not in fields:
         raise DataError(
             f"no column 'task', and the reward {env.reward} compares the completions of one task"

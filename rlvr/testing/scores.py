@@ -326,6 +326,9 @@ def _examples(
             budget.left_out += len(tasks) - number
             break
         _try_checker(run, task)
+        # Of a task whose reference cannot be read nothing more is tried.
+        if not _is_readable(run, task):
+            continue
         example = None
         with foreign_code() as errors:
             example = run.env.example(task)
@@ -342,9 +345,6 @@ def _examples(
         if example is None:
             run.found.add("no-example", Severity.NOTE, task=task.id)
             examples.append((_describe_known(run, task, None, plain_answer(task.reference)), None))
-            continue
-        # Of a task whose reference cannot be read nothing more is tried.
-        if not _is_readable(run, task):
             continue
         run.found.tried("reference-rejected")
         score = run.score(task, example)

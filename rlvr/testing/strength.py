@@ -271,12 +271,15 @@ class _Run:
         """A task's record."""
         count = _Count(task.id, digest_of_reference(task.reference))
         try:
+            self.env.read_task(task)
             tried = self._try_wrong(task, self._make_wrong(task), scorer, count)
             right = self._try_right(task, scorer, count)
             if self.mending and any(play.paid for play in tried):
                 count.mended = mend(self.maker, task, tried, right, scorer)
         except Untested as error:
             count.why = str(error)
+        except DataError as error:
+            count.why = f"its reference cannot be read: {error}"
         except Unscored as error:
             count.why = f"its work could not be tried here: {error}"
         return count.record()

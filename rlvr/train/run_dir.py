@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -82,7 +82,7 @@ def claim_run_dir(
 
 
 def identity_of_run(
-    run: Path, envs: Iterable[Environment | None], accept: Collection[str]
+    run: Path, envs: Sequence[Environment | None], accept: Collection[str]
 ) -> IdentityFile:
     """By what a run's completions are scored, in `RUN/identity.json`; compared with the beginning
     of the run.
@@ -93,7 +93,7 @@ def identity_of_run(
         accept: parts in which the run may go on with another one.
 
     Raises:
-        UsageError: the run began with another one.
+        UsageError: the run began with another one, or with one that is gone.
     """
     path = run / "identity.json"
     identities = [identity_of(env) for env in envs if env is not None]
@@ -102,12 +102,16 @@ def identity_of_run(
         identity.add(part.without("settings"), "the evaluation", here="the training")
     # Only of a run that began: a start that failed before
     # its first step may be repeated with other code.
-    stopped = read_identity(path) if path.is_file() and _has_begun(run) else None
+    has_begun, is_there = _has_begun(run), path.is_file()
+    stopped = read_identity(path) if is_there and has_begun else None
+    # An evaluation alone may have come later.
+    is_gone = has_begun and not is_there and envs[0] is not None
     identity_file = IdentityFile(
         path,
         identity,
         accept=accept,
         stopped=stopped,
+        unknown="unknown" if is_gone else "",
         where=f"{run}, as it began,",
         way_out="use the same, or give a new folder",
     )

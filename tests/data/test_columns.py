@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlvr.data.columns import LAYOUTS, Columns, likely
+from rlvr.data.columns import LAYOUTS, Columns, likely, missing_hint
 from rlvr.data.lines import Line
 from rlvr.errors import UsageError
 
@@ -195,7 +195,7 @@ def test_without_options_the_error_names_one(name):
     row, options = BY_OPTIONS[name]
     for what in ("completion", "reference"):
         if what in options and (hint := likely(row, what)):
-            assert hint.startswith(f"; --{what}-column {options[what].partition('.')[0]}"), hint
+            assert hint.startswith(options[what].partition(".")[0]), hint
         elif what in options:
             assert name in ("promptfoo",), (name, what)  # under a name of the user's own
 
@@ -288,12 +288,8 @@ def test_an_unknown_layout_names_the_others():
 
 
 def test_the_likely_column_is_named():
-    assert (
-        likely(["response", "id"], "completion")
-        == "; --completion-column response takes it from there"
-    )
-    assert (
-        likely(["reward_model"], "reference")
-        == "; --reference-column reward_model.ground_truth takes it from there"
-    )
+    assert likely(["response", "id"], "completion") == "response"
+    assert likely(["reward_model"], "reference") == "reward_model.ground_truth"
     assert likely(["id"], "reference") == ""
+    assert missing_hint(["gold"], "reference") == "; 'gold' may be the reference"
+    assert missing_hint(["id"], "reference") == "; call the reference's column 'reference'"

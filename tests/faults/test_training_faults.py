@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rlvr.errors import DataError, UsageError
+from rlvr.scoring.identity import read_identity
 from rlvr.train import checkpoint
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
@@ -137,8 +138,8 @@ def test_a_run_whose_environment_was_edited_is_not_gone_on_with(tmp_path, monkey
     assert "tests.train.bandit has another content" in known["accepted"][0]
 
 
-def test_a_run_of_before_identities_were_recorded_is_gone_on_with(tmp_path):
-    """Its folder says nothing of the program, or has the digests of one's own files alone."""
+def test_a_run_whose_identity_is_gone_is_gone_on_with_by_a_flag(tmp_path):
+    """As a run of before identities were recorded: its beginning may have had other verdicts."""
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()
     (tmp_path / "run" / "identity.json").unlink()
@@ -146,8 +147,23 @@ def test_a_run_of_before_identities_were_recorded_is_gone_on_with(tmp_path):
     settings = json.loads(path.read_text())
     settings["env"]["source"] = {"mine": "0123456789abcdef"}
     path.write_text(json.dumps(settings))
-    with trainer(tmp_path / "run", steps=1) as again:
+    said = r"by what .*run, as it began, was scored is not known.*folder, or pass --accept code"
+    with pytest.raises(UsageError, match=said):
+        trainer(tmp_path / "run", steps=1)
+    with trainer(tmp_path / "run", steps=1, accept=("code",)) as again:
         assert again.steps_done == 1
+    known = json.loads((tmp_path / "run" / "identity.json").read_text())
+    assert "not known" in known["accepted"][0]
+
+
+def test_a_report_of_a_run_says_by_what_it_was_scored(tmp_path):
+    """`rlvr compare` refuses two that were decided in two ways."""
+    with trainer(tmp_path / "run", steps=1, eval_every=0, eval_tasks=2) as made:
+        made.run()
+    for step in (0, 1):
+        identity = read_identity(tmp_path / "run" / "evaluations" / f"step-{step}.json")
+        assert identity is not None
+        assert "tests.train.bandit" in identity.code
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])

@@ -271,7 +271,7 @@ def test_inputs_of_a_stopped_run_that_are_not_known_are_accepted_or_refused(tmp_
         beside.unlink() if left is None else beside.write_text(left)
         refused = shards.run(*argv, "--resume")
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-        assert "pass --overwrite to begin anew, or --accept inputs" in refused.stderr
+        assert "pass --overwrite to begin anew, or pass --accept inputs" in refused.stderr
         assert partial.read_bytes() == half
     assert shards.run(*argv, "--resume", "--accept", "inputs").returncode == 0
     known = json.loads(beside.read_text())

@@ -83,8 +83,8 @@ BAD_ROWS = [
     ({"task": 7, "completion": 7}, "the completion is int 7; it must be a string"),
     ({"task": 7, "completion": ["7"]}, r"the completion is list \['7'\]; it must be a string"),
     ({"completion": "7"}, "neither 'task' nor 'reference'"),
-    ({"completion": "7", "gold": 7}, "; --reference-column gold takes it from there"),
-    ({"completion": "7", "tests": 7}, "; --reference-column COLUMN names it"),
+    ({"completion": "7", "gold": 7}, "; 'gold' may be the reference"),
+    ({"completion": "7", "tests": 7}, "; call the reference's column 'reference'"),
     (
         {"task": "Trials/test/7", "completion": "7"},
         "Trials, split 'train', has no task 'Trials/test/7'",

@@ -102,6 +102,21 @@ def test_a_reference_that_cannot_be_read_is_found():
     assert "1/0" in found.got
 
 
+def test_references_of_another_form_are_found_without_an_error():
+    """`example` of a verifier takes what it needs from a reference that it can read."""
+    from rlvr.verifiers.sql import SQLVerifier
+
+    class Queries(rlvr.Environment):
+        reward = rlvr.Correct(SQLVerifier())
+
+        def tasks(self):
+            for i, reference in enumerate((5, ["x"], {"schema": "CREATE TABLE t(a)"})):
+                yield rlvr.Task(f"t{i}", f"{i}?", reference)
+
+    findings = check(Queries(), only=("references",)).findings
+    assert [it.count for it in findings if it.hole == "reference-unreadable"] == [3]
+
+
 def test_every_exploit_is_planted_somewhere():
     """A catalogue entry that no broken environment falls for may never have worked."""
     planted = {hole for hole, _ in BROKEN.values()}

@@ -70,6 +70,21 @@ def test_the_numbers_of_each_task_by_hand():
     assert strength_summary(tree)[-1] == "untested (1): its solution is lost"
 
 
+def test_a_task_whose_reference_cannot_be_read_is_untested():
+    """Its example would be refused, which says nothing of the verifier."""
+    from rlvr.verifiers.math import MathVerifier
+
+    class Sums(rlvr.Environment):
+        reward = rlvr.Correct(MathVerifier())
+
+        def tasks(self):
+            return [rlvr.Task(f"t{i}", f"{i}?", ref) for i, ref in enumerate((True, {"a": 3}))]
+
+    report = measure_strength(Sums(), tasks=None, workers=0)
+    assert [one["why"][:28] for one in report.tasks] == ["its reference cannot be read"] * 2
+    assert not any(one["right_refused"] for one in report.tasks)
+
+
 def test_completions_of_models_are_tried_too():
     """A paid one with a witness is a hole, under the operator "model"."""
     report = measure_strength(

@@ -79,10 +79,6 @@ class Queries(Maker):
 
     def _reference(self, task: Task) -> JsonDict:
         reference = task.reference
-        try:
-            self.verifier.read(reference)
-        except DataError as error:
-            raise Untested(f"its reference cannot be read: {error}") from None
         if not reference.get("fillings"):
             raise Untested("its rows stand in the schema; give them as fillings")
         return dict(reference)
