@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from types import FrameType
 from typing import ClassVar, Final, Self
@@ -234,7 +234,7 @@ class _Watcher:
             return False
 
     def remove(self, reading: _Watched) -> None:
-        """Watch a reading no more.
+        """Watch a reading of this thread no more.
 
         Args:
             reading: for which no `OutOfTime` is on its way afterwards; one that is raised here
@@ -243,9 +243,9 @@ class _Watcher:
         with self._lock:
             if self._of(reading.thread) in (reading, None):
                 self._readings.pop(reading.thread, None)
-            if reading.is_late:
-                _raise_in(reading.thread, None)
-                reading.is_late = False
+            is_late, reading.is_late = reading.is_late, False
+        if is_late:
+            _let_come()
 
     def _of(self, thread: int) -> _Watched | None:
         reading = self._readings.get(thread)
@@ -279,11 +279,20 @@ class _Watcher:
             _raise_in(reading.thread, _ReadTooLong)
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in a thread at its next instruction; None takes back one that has not
-    come."""
-    exception = ctypes.py_object() if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception in a thread at its next instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+def _let_come() -> None:
+    """Have an exception that may be on its way raised here, and drop it.
+
+    To take it back instead, by NULL, would leave CPython's flag of such exceptions set, where there
+    is none: all code is slower then, and hangs under `sys.settrace` (3.11).
+    """
+    with suppress(OutOfTime):
+        for _ in range(100):  # each turn looks at the flag
+            pass
 
 
 _WATCHER = _Watcher()

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -277,6 +279,32 @@ def test_a_reading_of_a_thread_whose_end_is_interrupted_does_not_go_on(monkeypat
         return reading._WATCHER._readings
 
     assert Threads(1, "test").submit(read).result() == {}
+
+
+def test_after_a_reading_that_was_late_a_process_can_be_traced():
+    """By a debugger, coverage or Hypothesis: the flag of an exception that is on its way is not left behind.
+
+    In a process of its own, which would hang.
+    """
+    program = (
+        "import sys; from rlvr.environment import reading; from rlvr.errors import DataError\n"
+        "from rlvr.workers.threads import Threads\n"
+        "reading.READ_CPU_S = 0.2\n"
+        "def late():\n"
+        "    try:\n"
+        "        with reading.limited_reading():\n"
+        "            while True: pass\n"
+        "    except DataError as error: return str(error)\n"
+        "print(Threads(1, 'test').submit(late).result())\n"
+        "called = []\n"
+        "sys.settrace(lambda frame, event, _: called.append(event))\n"
+        "(lambda: None)()\n"
+        "sys.settrace(None); print(called)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
+    assert ended.stdout == "it takes more than 0.2 CPU s to read\n['call']\n", ended
 
 
 def test_where_nothing_is_read_nothing_is_limited(monkeypatch):
