@@ -248,7 +248,7 @@ def test_a_partial_file_without_its_identity_is_judged_by_its_digest(tmp_path):
     shards.write("helper_of_mine.py", "y = 1\n")
     refused = shards.run(*argv, "--resume")
     assert refused.returncode == 2
-    assert "which says what differs, is gone" in refused.stderr
+    assert "is not known: its identity is gone" in refused.stderr
     shards.write("helper_of_mine.py", "")
     beside.write_bytes(known)
     assert shards.run(*argv, "--resume").returncode == 0
