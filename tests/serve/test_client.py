@@ -125,7 +125,10 @@ def test_scores_are_those_of_the_scorer(url):
     assert [reply.score for reply in got if reply.score] == expected
     assert got[3].score.total is None
     assert [reply.id for reply in got] == ["line:1", "b", "line:3", "line:4"]
-    assert got[2].error == "no column 'completion'; it has 'x'"
+    assert (
+        got[2].error
+        == "no column 'completion'; it has 'x'; call the completion's column 'completion'"
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
