@@ -289,7 +289,7 @@ WRONG = {
     ],
     "what is said behind an answer": [
         ("x=-1", r"x=7\ (x=-1\text{ rejected})"), ("x=7", r"x=7\text{ (wrong)}"), ("7", r"7\text{ (rejected)}"),
-        ("x=7", "x_1=7"), ("a_n=3n-1", r"a_n=3n-1,\ n\ge5"), ("y=x^2", r"y=x^2,\ x>0"),
+        ("x=7", "x_1=7"), ("a_n=3n-1", r"a_n=3n-1,\ n\ge5"), (r"x+3,\ x\ne3", r"x+3,\ x\ne4"), ("y=x^2", r"y=x^2,\ x>0"),
         ("y=C_1e^{2x}+C_2e^{-x}", "y=C_1e^{2x}-C_1e^{-x}"), ("y=Ce^{kx}", "y=ke^{Cx}"), ("y=Ce^{kx}", "y=Ce^{kx}+D"),
         ("x+3", r"x+3,\ x=3"), ("x+3", r"y+3,\ x\ne3"), ("5", r"5,\ x\ne3"), ("x", r"x\ne3"),
         (r"\mathbb{R}\setminus\{2\}", r"x\ne2,\ x\ne3"), ("(1,5)", r"x\in(1,5),\ x\ne3"),

@@ -128,8 +128,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    r"""One answer for every value of a letter: `k\pi, k \in \mathbb{Z}`.
-    `domain` is what was said of the letter."""
+    r"""One answer for every value of a letter: `k\pi, k \in \mathbb{Z}`, or `x + 3, x \ne 3`.
+    `domain` is what was said of it, `letter` empty where no other letter may stand for it."""
 
     text: str
     letter: str

@@ -126,6 +126,12 @@ _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
 # x \in \mathbb{Z} : 1 \le x \le 4
 _BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
+# x + 3, x \ne 3
+_HOLE = re.compile(
+    r'(?P<of>[^<>|;"]*[\w})])(?: ?, ?| ?(?=["(]))["( ]{0,4}(?:where|for|with|if)?'
+    r'[" ]{0,2}(?P<letter>[a-z]) ?\\ne ?(?P<value>-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}))'
+    r'[") ]{0,3}'
+)
 _MOST_SPELT = 12  # words of a number
 _ORDINAL_ENDS = ("first", "second", "third", "th")
 _ZERO = Quantity("0", "0", 0)
@@ -143,13 +149,6 @@ def _once_more(match: re.Match[str]) -> str:
     r"""3/4 (or 0.75) as `3/4 ; 0.75`, and 2\sqrt3 (\approx 3.46) without brackets."""
     other = match["other"] or match["percent"]
     return f"{match['first']} {match['about'] or f'; {other}'}"
-
-
-def _without_hole(match: re.Match[str]) -> str:
-    """An expression in the letter that a remark takes one value from."""
-    said = match["of"]
-    of_letter = re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", said)
-    return said if of_letter and r"\ne" not in said and r"\in" not in said else match[0]
 
 
 # In this order, and again until nothing changes: what is left is read.
@@ -193,15 +192,6 @@ _REMARKS = swaps(  # what says no more of the value
         )
         for sign in (";", "or", r"\approx", "%")
     ),
-    (  # x + 3, x \ne 3
-        r"\ne",
-        (
-            r'\A(?P<of>[^<>|;"]*[\w})])(?: ?, ?| ?(?=["(]))["( ]{0,4}(?:where|for|with|if)?'
-            r"[\" ]{0,2}(?P<letter>[a-z]) ?\\ne ?-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})"
-            r"[\") ]{0,3}\Z"
-        ),
-        _without_hole,
-    ),
     ("not", r'\A([^",;]+), ?"? ?not ?"? ?[-+\d\\][^",;]{0,40}\Z', r"\1"),  # 10, not 12
 )
 
@@ -228,6 +218,8 @@ def _read_folded(text: str) -> Form:
         return number
     if (shorter := swap(text, _REMARKS)) != text:
         return _read(shorter)
+    if r"\ne" in text and (hole := _HOLE.fullmatch(text)) and _is_of_letter(hole):
+        return Family(text, "", f"{hole['letter']} is not {hole['value']}", _read(hole["of"]))
     # July 4, 2020 has a comma and is no list.
     if (day := date(text)) is not None:
         return day
@@ -260,6 +252,13 @@ def _read_folded(text: str) -> Form:
 _read_and_kept = lru_cache(maxsize=4096)(
     _read_folded
 )  # a right answer is mostly written as its reference is
+
+
+def _is_of_letter(hole: re.Match[str]) -> bool:
+    """An expression in the letter that a remark takes one value from."""
+    said = hole["of"]
+    of_letter = re.search(rf"(?<![a-zA-Z\\]){hole['letter']}(?![a-zA-Z])", said)
+    return of_letter is not None and r"\ne" not in said and r"\in" not in said
 
 
 def as_list(text: str) -> Items:

@@ -172,7 +172,7 @@ def _measures(side: Node) -> bool:
         first.op in ("lim", "int", "sum", "prod", "det")
         or name.startswith(("\\dim", "\\deg", "\\lim", "\\sum", "\\prod", "\\int"))
         or name in ("binom", "perm", "arg")
-        or (first.op == "apply" and (name in "Pn" or (at_number and name[0] in _FUNCTIONS)))
+        or (first.op == "apply" and (name in ("P", "n") or (at_number and name[0] in _FUNCTIONS)))
         or (first.op == "pow" and first.args[0] == EULER and IMAGINARY in walk(first))  # \angle A
     ):
         return True
