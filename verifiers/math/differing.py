@@ -20,7 +20,7 @@ from rlvr.verifiers.math.latex.values import Number, Undefined, decided, is_exac
 from rlvr.verifiers.math.points import Point, random_points
 from rlvr.verifiers.math.probing import agree
 from rlvr.verifiers.math.reading import read
-from rlvr.verifiers.math.statement import formula
+from rlvr.verifiers.math.statement import tree_or_none
 
 __all__ = ["DifferingPoint", "differing_point"]
 
@@ -68,7 +68,7 @@ def differing_point(answer: str, reference: str) -> DifferingPoint | None:
 
 def _tree(text: str) -> Node | None:
     try:
-        return formula(read(bare(text)))
+        return tree_or_none(read(bare(text)))
     except TooLarge:
         return None
 

@@ -25,7 +25,7 @@ from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, walk
 from rlvr.verifiers.math.quantity import quantity
 from rlvr.verifiers.math.reading import read
-from rlvr.verifiers.math.statement import as_tree, formula, leaves
+from rlvr.verifiers.math.statement import as_tree, leaves, tree_or_none
 from rlvr.verifiers.math.units import TEMPERATURES, measure
 from rlvr.verifiers.math.words import number, number_words
 
@@ -190,7 +190,7 @@ def _of_formula(text: str) -> tuple[frozenset[Any], bool]:
         return frozenset(), False
     tree = as_tree(form)
     inner = [node for node in walk(tree) if node.op not in _ATOMS | _GROUPS]
-    equation = formula(form) if tree.op == "named" else None
+    equation = tree_or_none(form) if tree.op == "named" else None
     if equation is not None and equation.op == "rel":
         inner.append(equation)
     relations = [balance(node) for node in inner if node.op == "rel"]

@@ -23,7 +23,7 @@ from rlvr.verifiers.math.arithmetic import (
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import Written
-from rlvr.verifiers.math.statement import formula
+from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.units import (
     AMBIGUOUS,
     CURRENCIES,
@@ -229,7 +229,7 @@ def negated(number: Quantity) -> Quantity:
     Args:
         number: a number or an expression.
     """
-    tree = formula(number) if number.value is None else None
+    tree = tree_or_none(number) if number.value is None else None
     return replace(
         number,
         text=number.text and f"-{number.text}",

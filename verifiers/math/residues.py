@@ -18,7 +18,7 @@ from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import free_symbols, num, replace_part, sym
 from rlvr.verifiers.math.quantity import built
-from rlvr.verifiers.math.statement import formula
+from rlvr.verifiers.math.statement import tree_or_none
 
 __all__ = ["Classes", "remainder", "same_classes"]
 
@@ -62,7 +62,7 @@ def remainder(form: Form) -> Quantity | None:
     Args:
         form: of an answer beside a number.
     """
-    tree = formula(form) if "mod" in form.text else None
+    tree = tree_or_none(form) if "mod" in form.text else None
     if tree is None or tree.op not in ("congruent", "mod"):
         return None
     value, modulus = tree.args
@@ -89,7 +89,7 @@ def _read(form: Form) -> Classes | None:
         return _read(form.body)
     if not isinstance(form, Quantity | Named | Items):
         return None
-    tree = formula(form)
+    tree = tree_or_none(form)
     try:
         return None if tree is None else _classes(tree)
     except (NotArithmetic, UndefinedNumber):

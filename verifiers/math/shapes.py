@@ -27,7 +27,7 @@ from rlvr.verifiers.math.parameters import letters
 from rlvr.verifiers.math.quantity import built, compound, negated
 from rlvr.verifiers.math.reading import as_list
 from rlvr.verifiers.math.residues import remainder
-from rlvr.verifiers.math.statement import formula, tree_of
+from rlvr.verifiers.math.statement import tree_of, tree_or_none
 
 __all__ = [
     "as_stated",
@@ -103,7 +103,7 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
     if len(relation.sides) != 2 or "=" not in relation.text:
         return None
     left, right = relation.sides
-    side, stated = formula(left) or _unread(left), formula(right)
+    side, stated = tree_or_none(left) or _unread(left), tree_or_none(right)
     if stated is None or free_symbols(stated) or IMAGINARY in walk(stated):
         return None
     if side.op == "rel" or "," in left.text:
@@ -209,7 +209,7 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
 
 def _tree(form: Form) -> Node:
     """The tree of a formula; of anything else one that says nothing."""
-    return formula(form) or _NO_TREE
+    return tree_or_none(form) or _NO_TREE
 
 
 def ranking(form: Form) -> tuple[Form, ...] | None:
@@ -272,7 +272,7 @@ def rename(form: Form, names: Mapping[str, str]) -> Form:
 
     match form:
         case Quantity(value=None):
-            tree = formula(form) or Node("text", value=form.core)
+            tree = tree_or_none(form) or Node("text", value=form.core)
             sides = tuple(rename(side, names) for side in form.sides)
             text, core = again(form.text), again(form.core)
             return replace(form, text=text, core=core, sides=sides, tree=_rename(tree, names))

@@ -37,7 +37,7 @@ from rlvr.verifiers.math.forms import (
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.tree import Written, has, takes_angle
 
-__all__ = ["as_tree", "formula", "leaves", "significant_digits", "tree_of"]
+__all__ = ["as_tree", "leaves", "significant_digits", "tree_of", "tree_or_none"]
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
@@ -71,7 +71,7 @@ def as_tree(form: Form) -> Node:
             return Node(op, items, said) if op else Node("tuple", items, form.kind)
         case Named():
             bounded = isinstance(form.body, Items) and _BOUNDS.search(form.text)
-            if bounded and "|" in form.text and (tree := formula(form)):
+            if bounded and "|" in form.text and (tree := tree_or_none(form)):
                 return tree  # |t| < 3 is still to be solved
             return Node("bounds" if bounded else "named", (as_tree(form.body),), form.name)
         case Family():
@@ -121,7 +121,7 @@ def tree_of(form: Form) -> Node:
     return parse(form.text)
 
 
-def formula(form: Form) -> Node | None:
+def tree_or_none(form: Form) -> Node | None:
     """The same; None of what cannot be read.
 
     Args:
@@ -145,7 +145,7 @@ def _measured_tree(form: Quantity) -> Node:
 
 def _expression(form: Quantity) -> Node:
     if form.value is None:
-        return formula(form) or Node("text", value=squeeze(form.text))
+        return tree_or_none(form) or Node("text", value=squeeze(form.text))
     tree = form.tree or number_tree(_SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", form.core.strip(_SIGNS)))
     # 243 = 3^5, whose sides have been found equal
     tree = next((side for side in map(as_tree, form.sides) if side.op == "num"), tree)
