@@ -8,6 +8,7 @@ torchrun --nproc-per-node 2 tests/ranks/worker.py names TEACHER grpo,dapo
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
 
+import faulthandler
 import gc
 import json
 import multiprocessing
@@ -528,6 +529,7 @@ def main_into(log: Path, *argv: str) -> None:
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    faulthandler.enable()  # a rank that gloo or torch aborts says where it was
     main(list(argv))
 
 
