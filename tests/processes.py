@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,12 @@ def ended(pid: int) -> bool:
         return bool(select.select([fd], [], [], PATIENCE_S)[0])
     finally:
         os.close(fd)
+
+
+def run_python(code: str, *argv: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter; options are those of `subprocess.run`."""
+    command = [sys.executable, "-c", code, *map(str, argv)]
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 def children(parent: int) -> set[int]:

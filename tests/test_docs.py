@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked import run_forked
+from tests.json_lines import write_json_lines
 from tests.processes import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,9 +103,7 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     function["test"] = "def check(candidate):\n    assert candidate() == 1\n"
     with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # for docs/reference/code.md
         file.write(json.dumps(function) + "\n")
-    (tmp_path / "samples.jsonl").write_text(
-        json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n"
-    )
+    write_json_lines(tmp_path / "samples.jsonl", [{"task_id": "A/0", "completion": "    return 1"}])
     found = blocks(page)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])  # for docs/using/serving.md: its own may be taken here

@@ -4,11 +4,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.json_lines import read_json_lines
+from tests.processes import run_python
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "adding.md"
@@ -33,14 +34,11 @@ def outside(tmp_path_factory) -> Path:
 
 def said(folder: Path, code: str) -> str:
     """What a process prints that has the package on its path."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"from rlvr.cli import main\n{code}"],
+    done = run_python(
+        f"from rlvr.cli import main\n{code}",
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -97,7 +95,7 @@ def test_a_verifier_and_a_part_of_a_reward(outside):
         assert main(["check", "near.py:Near", "--data", "rows.jsonl", "--skip", "long-text"]) == 0
     """
     said(outside, code)
-    scored = [json.loads(line) for line in (outside / "scored.jsonl").read_text().splitlines()]
+    scored = read_json_lines(outside / "scored.jsonl")
     assert [row["total"] for row in scored] == [pytest.approx(2.7)] * 3
 
 

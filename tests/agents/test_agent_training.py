@@ -18,6 +18,7 @@ from rlvr.train.credit import collate, credit
 from rlvr.train.loop import Trainer
 from rlvr.train.preferences import examples_of_groups
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
+from tests.json_lines import read_json_lines
 from tests.train.bandit import Bandit, policy
 
 TEMPLATE = (
@@ -62,9 +63,7 @@ def test_training_on_an_agents_requests_changes_the_policy(tmp_path):
         made.run()
         after = made.policy.model.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    rows = [
-        json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()
-    ]
+    rows = read_json_lines(made.config.run / "metrics.jsonl")
     assert all(row["ratio_max"] == pytest.approx(1, abs=1e-4) for row in rows if "ratio_max" in row)
     assert all(row["unscored"] == 0 and row["length"] > 3 for row in rows)
 

@@ -1,7 +1,5 @@
 """Verifying steps: what departs is named with its place, and with the convention that explains it."""
 
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +19,7 @@ from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.cli.entry import main
 from rlvr.data.step_files import StepFile, write_step
 from rlvr.errors import DataError
+from tests.processes import run_python
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4]
 GROUP = [0, 0, 0, 1, 1, 1, 2]
@@ -355,5 +354,5 @@ def test_a_file_that_lacks_the_reference_is_compared_in_the_rest():
 def test_the_command_needs_no_torch():
     """Whoever verifies a step needs numpy alone."""
     code = "import sys, rlvr.cli.step, rlvr.cli.referee; print('torch' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ended = run_python(code, check=True)
     assert ended.stdout.strip() == "False"

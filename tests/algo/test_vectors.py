@@ -1,7 +1,5 @@
 """Test vectors: steps of every paper that other projects test by."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.cli.entry import main
 from rlvr.data.step_files import StepFile, read_step
 from rlvr.train.step_own import formulas_of
+from tests.processes import run_python
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 
@@ -107,10 +106,7 @@ def test_the_lines_of_the_page_run_without_rlvr():
         "    return -(logprobs * advantages).sum() / (len(offsets) - 1)\n"
     )
     assert len(code.strip().splitlines()) <= 13
-    ended = subprocess.run(
-        [sys.executable, "-c", loss + code + "import sys\nassert 'rlvr' not in sys.modules"],
-        cwd=FOLDER.parents[1],
-        capture_output=True,
-        text=True,
+    ended = run_python(
+        loss + code + "import sys\nassert 'rlvr' not in sys.modules", cwd=FOLDER.parents[1]
     )
     assert ended.returncode == 0, ended.stderr

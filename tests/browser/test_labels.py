@@ -9,14 +9,15 @@ from rlvr.data.formats import read_rows
 from rlvr.viewer import Labels
 from tests.browser.test_overlay import wait
 from tests.browser.test_pages import complaints, open_whole, picture
-from tests.viewer.made import record, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record
 
 
 def test_two_keys_judge_one_verdict_after_another(driver, serve, tmp_path: Path):
     """y and x mark and lead on, s passes over; the counts and the interval stand beside them."""
     from selenium.webdriver.common.action_chains import ActionChains
 
-    scored = write(tmp_path / "scored.jsonl", [record(i) for i in range(6)])
+    scored = write_json_lines(tmp_path / "scored.jsonl", [record(i) for i in range(6)])
     with closing(Labels(tmp_path / "labels.jsonl")) as labels:
         address = serve(scored, labels=labels)
         open_whole(driver, f"{address}/0/rows")

@@ -17,7 +17,8 @@ from rlvr.data.step_files import StepFile, write_step
 from rlvr.testing import check
 from rlvr.testing.audit import audit
 from tests.environments import Trials
-from tests.viewer.made import record, rollouts, run_folder, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record, rollouts, run_folder
 
 PICTURES = os.environ.get("RLVR_PICTURES")
 """A folder for a picture of every page; none are taken without it."""
@@ -34,7 +35,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     }
     for name, report in reports.items():
         (folder / f"{name}.json").write_text(json.dumps(report.as_dict()))
-    scored = write(
+    scored = write_json_lines(
         folder / "scored.jsonl", [record(i, reference="7", env="sums") for i in range(60)]
     )
     run = run_folder(folder / "a")
@@ -48,7 +49,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         run_folder(folder / "b", lr=1e-4),
         folder / "audit.json",
         folder / "check.json",
-        write(
+        write_json_lines(
             folder / "again.jsonl",
             [
                 record(i, reference="7", env="sums", **({"outcome": "wrong"} if i == 4 else {}))
@@ -187,7 +188,7 @@ def test_a_hostile_completion_shows_as_text(name: str, driver, serve, tmp_path: 
         why=f"other: {HOSTILE[name][:300]}",
         prompt=HOSTILE[name][:5000],
     )
-    address = serve(write(tmp_path / "hostile.jsonl", [row, record(1)]))
+    address = serve(write_json_lines(tmp_path / "hostile.jsonl", [row, record(1)]))
     for path in ("/0/", "/0/row/0", "/0/group?task=sums/0&env=even"):
         driver.get(address + path)
         picture(driver, f"hostile {name} {path.count('/')}")

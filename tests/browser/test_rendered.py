@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tests.browser.test_overlay import wait
 from tests.browser.test_pages import complaints, open_whole, picture
+from tests.json_lines import write_json_lines
 from tests.viewer.hostile import PAYLOADS
-from tests.viewer.made import record, write
+from tests.viewer.made import record
 
 TEXT = """## Two ways
 
@@ -31,7 +32,7 @@ The answer is \\boxed{\\frac{1}{2}}.
 def test_formulas_are_rendered(driver, serve, tmp_path: Path):
     """By KaTeX, as MathML, under the policy that allows no inline style."""
     row = record(0, completion=TEXT, answer="\\frac{1}{2}", prompt="What is $1/2$?")
-    address = serve(write(tmp_path / "a.jsonl", [row, record(1, completion=TEXT)]))
+    address = serve(write_json_lines(tmp_path / "a.jsonl", [row, record(1, completion=TEXT)]))
     open_whole(driver, f"{address}/0/row/0?view=rendered")
     assert wait(driver, "document.querySelectorAll('math').length") == 5
     assert driver.execute_script("return document.querySelector('mark math') !== null")
@@ -46,7 +47,7 @@ def test_payloads_run_nothing(driver, serve, tmp_path: Path):
         record(i, completion=text, prompt=text, task=f"t{i // 25}", env="e")
         for i, text in enumerate(PAYLOADS)
     ]
-    address = serve(write(tmp_path / "a.jsonl", rows))
+    address = serve(write_json_lines(tmp_path / "a.jsonl", rows))
     open_whole(driver, f"{address}/0/rows")
     for group in range(len(PAYLOADS) // 25):
         driver.get(f"{address}/0/group?task=t{group}&env=e&view=rendered")

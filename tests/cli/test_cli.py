@@ -20,6 +20,8 @@ from rlvr.cli.commands import COMMANDS
 from rlvr.data.rows import dump_row, read_whole
 from rlvr.scoring.tally import Tally
 from tests.environments import PLACE, Trials, right
+from tests.json_lines import read_json_lines
+from tests.processes import run_python
 
 # ------------------------------------------------------------------------------------------ help
 
@@ -135,7 +137,7 @@ def test_only_the_command_that_is_called_is_imported():
         main(["algorithms"])
         assert loaded() == ["rlvr.cli." + name for name in "algorithms arguments commands entry".split()]
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python(code)
     assert done.returncode == 0, done.stderr
 
 
@@ -271,10 +273,7 @@ def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path)
         assert f"in.jsonl, line {line}: " in said
         assert why in said
     assert "7 rows left out; all of them are in " in said
-    kept = [
-        json.loads(line)
-        for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()
-    ]
+    kept = read_json_lines(tmp_path / "out.jsonl.rejected.jsonl")
     assert [row["line"] for row in kept] == [3, 4, 5, 6, 7, 8, 9]
     assert kept[0]["text"] == "{torn\n"
     assert kept[2]["row"] == {"task": 1}

@@ -10,6 +10,7 @@ import rlvr
 from rlvr.cli import main
 from rlvr.data.rows import read_whole
 from tests.environments import PLACE, right
+from tests.json_lines import write_json_lines
 
 HOLED = '''
 import rlvr
@@ -36,11 +37,6 @@ def holed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delitem(sys.modules, "holed_env", raising=False)  # of another test's folder
     (tmp_path / "holed_env.py").write_text(HOLED)
     return f"{tmp_path / 'holed_env.py'}:Holed"
-
-
-def write(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 # ------------------------------------------------------------------------------------------ check
@@ -104,7 +100,7 @@ def test_audit_says_what_is_false_and_writes_a_page(say, tmp_path):
     """1 of 3 wrong ones accepted; code 0, for false verdicts are what an audit is to find."""
     rows = [{**row, "is_right": row["task"] != 3, "by": "me"} for row in right(1, 2, 3)]
     rows += [{"task": i, "completion": "0", "is_right": False, "by": "you"} for i in (4, 5)]
-    path = write(tmp_path / "labelled.jsonl", rows)
+    path = write_json_lines(tmp_path / "labelled.jsonl", rows)
     page, out = tmp_path / "a.html", tmp_path / "a.json"
     flags = ("--label", "is_right", "--by", "by", "--html", page, "-o", out, "--workers", 0)
     code, said = say("audit", PLACE, path, *flags)
@@ -118,7 +114,7 @@ def test_audit_says_what_is_false_and_writes_a_page(say, tmp_path):
 def test_audit_compares_two_option_sets(say, tmp_path, holed):
     """With --against-option alone it is the same environment; JSON goes to stdout alone."""
     rows = [{"task": f"t{i}", "completion": "1001 1008", "label": True} for i in (0, 1)]
-    path = write(tmp_path / "labelled.jsonl", rows)
+    path = write_json_lines(tmp_path / "labelled.jsonl", rows)
     code, _ = say("audit", holed, path, "--against-option", "upto=5", "--json", "--workers", 0)
     assert code == 0
     assert json.loads(say.out)["disagreement"]["both"] == 2
@@ -131,7 +127,7 @@ def test_audit_exits_with_1_where_something_is_missing(say, tmp_path):
         {"task": 2, "completion": "2", "label": 1},
         {"task": 3, "completion": "3@raise", "label": 1},
     ]
-    code, said = say("audit", PLACE, write(tmp_path / "in.jsonl", rows), "--workers", 0)
+    code, said = say("audit", PLACE, write_json_lines(tmp_path / "in.jsonl", rows), "--workers", 0)
     assert code == 1
     assert "unscored: 1; rows left out: 1" in said
     assert "left out: row line:1: no column 'label'" in said
@@ -145,7 +141,7 @@ def test_audit_counts_rows_left_out_by_reason(say, tmp_path):
     ]
     page, report = tmp_path / "page.html", tmp_path / "report.json"
     flags = ("--workers", 0, "--html", page, "-o", report)
-    code, said = say("audit", PLACE, write(tmp_path / "in.jsonl", rows), *flags)
+    code, said = say("audit", PLACE, write_json_lines(tmp_path / "in.jsonl", rows), *flags)
     assert code == 1
     assert "rows left out: 40" in said
     assert said.count("no column 'label'") == 1
@@ -171,7 +167,7 @@ def test_an_audit_refuses_an_output_before_it_scores(
     say, tmp_path, monkeypatch, flags: list[str], message: str
 ):
     """What was read is never written over, and an hour of scoring is not lost to a missing folder."""
-    rows = write(tmp_path / "in.jsonl", [{**right(1)[0], "label": True}])
+    rows = write_json_lines(tmp_path / "in.jsonl", [{**right(1)[0], "label": True}])
     (tmp_path / "link.html").symlink_to(rows)
     (tmp_path / "old.html").write_text("old")
     (tmp_path / "folder").mkdir()
@@ -193,7 +189,7 @@ def test_filter_keeps_what_can_be_trained_on(say, score, tmp_path):
     """From completions to a data set that from_rows reads, in both formats; what went says why."""
     rows = [{"task": i, "completion": str(i if k < i else 99)} for i in (0, 2, 4) for k in range(4)]
     score(rows)
-    tests = write(tmp_path / "tests.jsonl", [{"prompt": "say 2"}])
+    tests = write_json_lines(tmp_path / "tests.jsonl", [{"prompt": "say 2"}])
     for ending in ("jsonl", "parquet"):
         out = tmp_path / f"tasks.{ending}"
         flags = ("--min-rate", 0.1, "--max-rate", 1.0, "--min-n", 4, "--tests", tests)
@@ -221,8 +217,8 @@ def test_filter_exits_with_1_where_nothing_is_left(say, score, tmp_path):
 
 def test_filter_refuses_to_write_over_what_it_reads(say, tmp_path):
     """Also where the second output would be the test set; and an output that exists takes --overwrite."""
-    path = write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}])
-    tests = write(tmp_path / "o.jsonl.dropped.jsonl", [{"prompt": "2?"}])
+    path = write_json_lines(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}])
+    tests = write_json_lines(tmp_path / "o.jsonl.dropped.jsonl", [{"prompt": "2?"}])
     before = tests.read_bytes()
     for flags in (["--tests", tests, "--overwrite"], []):
         assert say("filter", path, "-o", tmp_path / "o.jsonl", *flags)[0] == 2
@@ -233,7 +229,7 @@ def test_filter_refuses_to_write_over_what_it_reads(say, tmp_path):
 def test_nothing_is_left_of_an_old_output_if_nothing_is_kept(say, tmp_path):
     """The old tasks would be taken for those that were kept."""
     path, out = (
-        write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}]),
+        write_json_lines(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}]),
         tmp_path / "o.jsonl",
     )
     assert say("filter", path, "-o", out)[0] == 0
@@ -252,7 +248,7 @@ def test_nothing_is_left_of_an_old_output_if_nothing_is_kept(say, tmp_path):
 )
 def test_a_filter_that_cannot_be_done_exits_with_2(say, tmp_path, flags: list[str], message: str):
     """And leaves no trace."""
-    path = write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}])
+    path = write_json_lines(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}])
     code, said = say(
         "filter",
         path,
@@ -269,7 +265,9 @@ def test_a_filter_that_cannot_be_done_exits_with_2(say, tmp_path, flags: list[st
 def test_check_takes_a_verifier_and_rows(say, tmp_path: Path):
     """By name or place; without rows the name is no environment."""
     rows = [{"prompt": "Capital of France?", "reference": "Paris"}]
-    data = write(tmp_path / "rows.jsonl", [*rows, {"prompt": "Of Peru?", "reference": "Lima"}])
+    data = write_json_lines(
+        tmp_path / "rows.jsonl", [*rows, {"prompt": "Of Peru?", "reference": "Lima"}]
+    )
     code, said = say("check", "qa", "--data", data, "--only", "verifier", "--option", "words=5")
     assert (code, "0 holes" in said) == (0, True)
     (tmp_path / "own.py").write_text("def yes(completion, reference):\n    return True\n")
@@ -281,7 +279,7 @@ def test_check_takes_a_verifier_and_rows(say, tmp_path: Path):
 def test_strict_stops_at_the_first_bad_row(say, tmp_path: Path):
     """Without it one row of many is left out."""
     rows = [{"prompt": f"{i}?", "reference": "Paris"} for i in range(30)]
-    data = write(tmp_path / "rows.jsonl", [*rows, {"prompt": "?", "reference": []}])
+    data = write_json_lines(tmp_path / "rows.jsonl", [*rows, {"prompt": "?", "reference": []}])
     code, said = say("check", "qa", "--data", data, "--only", "verifier", "--tasks", 1)
     assert (code, "1 of 31 rows" in said) == (0, True)
     code, said = say("check", "qa", "--data", data, "--only", "verifier", "--strict")

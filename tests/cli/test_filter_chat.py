@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.json_lines import write_json_lines
 from tests.samplers.test_chat import tokenizer
 
 
@@ -13,7 +14,7 @@ def kept(say, tmp_path):
     tokenizer("chatml").save_pretrained(tmp_path / "model")
     rows = [{"prompt": "x" * n, "reference": n} for n in (20, 70, 120)]
     rows.append({"prompt": f"<|im_start|>user\n{'x' * 70}<|im_end|>\n", "reference": 1})
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "in.jsonl", rows)
 
     def run(*flags):
         out = tmp_path / "out.jsonl"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.cli import main
+from tests.json_lines import read_json_lines
 
 TASK = {"prompt": "What is one plus two?", "reference": "3"}
 RIGHT = TASK | {"task": "a", "completion": "3", "outcome": "correct"}
@@ -37,7 +38,7 @@ def test_broken_rows_change_nothing_for_the_others(command: str, tmp_path: Path,
         folder.mkdir()
         source = file_of(folder, COMMANDS[command], broken)
         assert main([command, source, "-o", str(folder / "out.jsonl")]) == 0
-        rows = map(json.loads, (folder / "out.jsonl").read_text(encoding="utf-8").splitlines())
+        rows = read_json_lines(folder / "out.jsonl")
         outputs.append([{k: v for k, v in row.items() if k != "id"} for row in rows])
     assert outputs[0] == outputs[1] != []
     assert f"{len(BROKEN)} rows left out" in capsys.readouterr().err

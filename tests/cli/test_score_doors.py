@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlvr.data.rows import read_whole
+from tests.json_lines import write_json_lines
 
 BOXED = "\\boxed{4}"
 FACTORY = """
@@ -134,7 +135,7 @@ def test_a_peek_shows_how_rows_are_read(say, tmp_path):
         {"gts": "4", "input": "2 + 2?", "output": BOXED, "score": 1.0, "step": 1},
         {"input": "no output"},
     ]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "a.jsonl", rows)
     code, said = say(
         "score", "--verifier", "math", "--like", "verl", tmp_path / "a.jsonl", "--peek"
     )
@@ -193,9 +194,7 @@ def test_a_function_of_ones_own_is_a_verifier(say, tmp_path, own):
 
 def test_errors_name_the_option_that_maps_a_column(say, tmp_path):
     """Data sets call the answer many things."""
-    (tmp_path / "a.jsonl").write_text(
-        json.dumps({"problem": "?", "target": "4", "completion": BOXED}) + "\n"
-    )
+    write_json_lines(tmp_path / "a.jsonl", [{"problem": "?", "target": "4", "completion": BOXED}])
     code, said = say("score", "math-v4", tmp_path / "a.jsonl", "-o", tmp_path / "out.jsonl")
     assert code == 2
     assert "--reference-column target takes it from there" in said
@@ -203,8 +202,7 @@ def test_errors_name_the_option_that_maps_a_column(say, tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_is_named(say, tmp_path, monkeypatch):
     """The scores stay, and the exit code says that something needs attention."""
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"reference": "4", "completion": BOXED}) + "\n")
+    path = write_json_lines(tmp_path / "a.jsonl", [{"reference": "4", "completion": BOXED}])
     finish = "rlvr.data.rows.Journal.finish"
     from rlvr.data.rows import Journal
 
@@ -238,7 +236,7 @@ def test_a_column_that_is_sometimes_a_text_and_sometimes_a_list(say, tmp_path):
         {"id": str(n), "reference": ["4"] if n == 4 else "4", "completion": text}
         for n, text in enumerate(said)
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "in.jsonl", rows)
     argv = [
         "score",
         "--verifier",

@@ -1,8 +1,6 @@
 """The collector: groups from an environment, the same ones whatever the timing, with our failures masked."""
 
 import random
-import subprocess
-import sys
 import threading
 import time
 
@@ -25,7 +23,7 @@ from tests.collect.collecting import (
     untimed,
 )
 from tests.environments import Siblings, Trials, Words
-from tests.processes import ROOT
+from tests.processes import ROOT, run_python
 from tests.rewards.parts import refusal
 
 
@@ -366,11 +364,7 @@ def test_a_mean_over_nothing_is_left_out():
 def test_importing_it_loads_nothing_heavy():
     """A worker process and the command pay for what the import drags in; numpy comes with evaluation alone."""
     code = "import sys, rlvr.collect; print(*sys.modules)"
-    loaded = set(
-        subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True
-        ).stdout.split()
-    )
+    loaded = set(run_python(code, cwd=ROOT).stdout.split())
     assert "rlvr.collect" in loaded
     assert loaded.isdisjoint({"torch", "transformers", "datasets", "sympy", "numpy"})
 

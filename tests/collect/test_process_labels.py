@@ -11,6 +11,7 @@ from rlvr.collect.process_labels import process_labels
 from rlvr.data.pairs import read_steps
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
+from tests.json_lines import write_json_lines
 from tests.train.bandit import Bandit, policy
 
 
@@ -41,8 +42,7 @@ def test_steps_have_the_counts_of_their_continuations(tmp_path: Path):
         assert row["labels"] == [right] * len(row["completions"])
         assert all(step.rstrip("a").count("a") == 0 for step in row["completions"])
     assert any(len(row["completions"]) > 1 for row in rows)
-    path = tmp_path / "steps.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_json_lines(tmp_path / "steps.jsonl", rows)
     assert [list(one.steps) for one in read_steps(path)] == [row["completions"] for row in rows]
     assert len(labels(Bandit(), k=1)) <= len(rows)
 

@@ -12,6 +12,7 @@ import rlvr
 from rlvr.envs.code_dialects import dialect_of
 from rlvr.testing import check_environment
 from rlvr.verifiers.code import CodeVerifier
+from tests.json_lines import write_json_lines
 
 INPUTS, OUTPUTS = ["1 2\n", "5 5\n"], ["3\n", "10\n"]
 PROGRAM = "a, b = map(int, input().split())\nprint(a + b)"
@@ -43,8 +44,7 @@ ROWS = [APPS, CALLS, CONTESTS, PLAIN]
 
 
 def make(tmp_path: Path, rows: list[dict], **options) -> rlvr.Environment:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_json_lines(tmp_path / "rows.jsonl", rows)
     return rlvr.make("code-stdio-v3", data=str(path), **options)
 
 

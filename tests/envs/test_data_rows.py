@@ -1,6 +1,5 @@
 """Rows of public data sets under the environments that also draw tasks of their own."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 import rlvr
 from rlvr.errors import DataWarning
+from tests.json_lines import write_json_lines
 
 CREATE = "CREATE TABLE pets (name TEXT); INSERT INTO pets VALUES ('Rex'), ('Ida'), ('Tom');"
 ZEBRA = {"header": ["House", "Name"], "rows": [["1", "Ann"], ["2", "Bob"]]}
@@ -33,7 +33,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 def _env(name: str, path: Path, *rows: dict[str, Any]) -> Any:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(path, rows)
     return rlvr.make(name, data=str(path), split="all")
 
 

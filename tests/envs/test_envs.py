@@ -1,7 +1,6 @@
 """The bundled environments: what they ask, what they hold it against, and what they make of bad data."""
 
 import ast
-import json
 import re
 from fractions import Fraction
 from itertools import islice
@@ -11,11 +10,11 @@ from typing import Any
 import pytest
 
 import rlvr
+from tests.json_lines import write_json_lines
 
 
 def write(path: Path, rows: list[dict]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+    return str(write_json_lines(path, rows))
 
 
 def evaluate(text: str) -> Fraction:

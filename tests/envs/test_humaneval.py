@@ -9,6 +9,7 @@ import rlvr
 from rlvr.testing import check_environment
 from rlvr.verifiers.code.asserts import split
 from rlvr.verifiers.code.cases import read_cases
+from tests.json_lines import write_json_lines
 
 DOUBLE = {
     "task_id": "Own/0",
@@ -31,8 +32,7 @@ ROOT = {  # its tests use what the prompt defines beside the function, and draw 
 
 @pytest.fixture
 def env(tmp_path: Path) -> rlvr.Environment:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in (DOUBLE, ROOT)))
+    path = write_json_lines(tmp_path / "rows.jsonl", (DOUBLE, ROOT))
     return rlvr.make("humaneval-v3", data=str(path))
 
 

@@ -10,13 +10,14 @@ import rlvr
 from rlvr.envs.ifeval import _TULU
 from rlvr.verifiers.instructions import InstructionVerifier
 from rlvr.verifiers.instructions.registry import compare_count, read_instruction
+from tests.json_lines import write_json_lines
 
 SAID = "The harbour is quiet at night, and the gulls sleep on the roofs of the old market hall."
 ASK = [{"role": "user", "content": "Describe a harbour at night."}]
 
 
 def _task(ground_truth: Any, path: Path, **options: Any) -> tuple[Any, rlvr.Task]:
-    path.write_text(json.dumps({"messages": ASK, "ground_truth": ground_truth}) + "\n")
+    write_json_lines(path, [{"messages": ASK, "ground_truth": ground_truth}])
     env: Any = rlvr.make("ifeval-v4", data=str(path), split="all", **options)
     return env, env.task(0)
 

@@ -1,12 +1,12 @@
 """mbpp-v3, over rows of our own in the data set's shape."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 import rlvr
 from rlvr.testing import check_environment
+from tests.json_lines import write_json_lines
 
 ADD = {
     "task_id": 1,
@@ -37,8 +37,7 @@ TREE = {  # the setup uses a class of the program
 
 @pytest.fixture
 def env(tmp_path: Path) -> rlvr.Environment:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in (ADD, SUM, TREE)))
+    path = write_json_lines(tmp_path / "rows.jsonl", (ADD, SUM, TREE))
     return rlvr.make("mbpp-v3", data=str(path))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import rlvr
 from rlvr.verifiers.logic_solvers import sudoku_solutions
+from tests.json_lines import write_json_lines
 
 PUZZLES: list[tuple[str, dict[str, Any]]] = [
     ("countdown-v4", {"difficulty": 1}),
@@ -73,7 +74,7 @@ def test_rows_of_knights_and_knaves(tmp_path: Path):
         "names": ["Zoey", "Amelia"],
         "solution": [True, False],
     }
-    (tmp_path / "kk.jsonl").write_text(json.dumps(row) + "\n")
+    write_json_lines(tmp_path / "kk.jsonl", [row])
     env = rlvr.make("kk-v4", data=str(tmp_path / "kk.jsonl"))
     task = next(iter(env.tasks()))
     assert task.reference == {"Zoey": "knight", "Amelia": "knave"}

@@ -1,12 +1,12 @@
 """science-v4 and chem-v4: procedural, from rows, and each task in one split."""
 
-import json
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
 import rlvr
+from tests.json_lines import write_json_lines
 
 ROWS = {
     "science-v4": (
@@ -41,7 +41,7 @@ def test_examples_are_right_and_splits_are_apart(name: str):
 def test_rows_take_the_place_of_problems(name: str, tmp_path: Path):
     """By index too, which a generator would answer with a problem of its own."""
     row, answer, bad = ROWS[name]
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    write_json_lines(tmp_path / "rows.jsonl", [row])
     env = rlvr.make(name, data=str(tmp_path / "rows.jsonl"))
     assert env.size == 1
     assert env.task(0) == next(iter(env.tasks()))

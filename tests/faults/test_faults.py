@@ -1,7 +1,6 @@
 """Faults while scoring: the output is that of a run without them, or the command says in one line why there is none."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,8 @@ import pytest
 import rlvr
 from rlvr.data.rows import Journal, read_whole
 from tests.environments import PLACE, right
-from tests.processes import python
+from tests.json_lines import write_json_lines
+from tests.processes import python, run_python
 
 CLI = "import sys; from rlvr.cli import main; sys.exit(main())"
 MINE = """
@@ -31,11 +31,8 @@ class Mine(rlvr.Environment):
 
 @pytest.fixture
 def source(tmp_path) -> Path:
-    path = tmp_path / "in.jsonl"
-    path.write_text(
-        "".join(json.dumps({"task": n, "completion": str(n)}) + "\n" for n in range(12))
-    )
-    return path
+    rows = [{"task": n, "completion": str(n)} for n in range(12)]
+    return write_json_lines(tmp_path / "in.jsonl", rows)
 
 
 def mine(folder: Path, body: str = "pass") -> str:
@@ -46,13 +43,7 @@ def mine(folder: Path, body: str = "pass") -> str:
 
 def score(folder: Path, env: str, source: Path, *flags: object) -> subprocess.CompletedProcess[str]:
     argv = ["score", env, source, "-o", folder / "out.jsonl", "--workers", 0, *flags]
-    return subprocess.run(
-        [sys.executable, "-c", CLI, *map(str, argv)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
+    return run_python(CLI, *argv, cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +88,7 @@ def test_a_replay_after_an_edit_says_so(tmp_path, source):
     assert score(tmp_path, env, source).returncode == 0
     mine(tmp_path, "completion = completion.strip()")
     argv = ["replay", str(tmp_path / "out.jsonl"), "--workers", "0", "--allow", env]
-    done = subprocess.run(
-        [sys.executable, "-c", CLI, *argv], capture_output=True, text=True, check=False
-    )
+    done = run_python(CLI, *argv)
     assert done.returncode == 0
     assert "differs from this replay in code: mine_for_faults has another content" in done.stderr
     assert "12 verdicts replayed, 0 differ" in done.stdout
@@ -140,7 +129,7 @@ def test_a_package_that_was_upgraded_is_not_gone_on_with(tmp_path, source, monke
 def test_a_clock_that_is_set_back_changes_nothing(say, tmp_path, monkeypatch):
     """Limits are measured by clocks that no one can set, and no file's date decides anything."""
     source = tmp_path / "in.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in right(*range(9))))
+    write_json_lines(source, right(*range(9)))
     argv = ["score", PLACE, source, "--workers", 0, "-o"]
     assert say(*argv, tmp_path / "whole.jsonl")[0] == 0
     whole = (tmp_path / "whole.jsonl").read_bytes()
@@ -159,7 +148,7 @@ def test_a_stopped_run_with_a_key_of_another_name_is_named(tmp_path, source):
     rows = [dict(row) for row in read_whole(tmp_path / "out.jsonl")]
     (tmp_path / "out.jsonl").unlink()
     rows[2]["outcoMe"] = rows[2].pop("outcome")
-    (tmp_path / "out.jsonl.partial").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "out.jsonl.partial", rows)
     done = score(tmp_path, env, source, "--resume")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "row 'line:3' lacks outcome; no run leaves this behind" in done.stderr
@@ -173,7 +162,7 @@ def test_a_full_disk_names_the_file_and_the_rows_so_far_stay(
 ):
     """And the same command with --resume goes on from there, to the same bytes."""
     source = tmp_path / "in.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in right(*range(9))))
+    write_json_lines(source, right(*range(9)))
     argv = ["score", PLACE, source, "--workers", 0, "-o"]
     assert say(*argv, tmp_path / "whole.jsonl")[0] == 0
     write, count = Journal.write, []
@@ -249,9 +238,7 @@ def test_ctrl_c_while_the_command_loads_is_one_line():
         "    return real(name, *rest)\n"
         "builtins.__import__ = slow\n" + CLI
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "envs"], capture_output=True, text=True, check=False
-    )
+    done = run_python(program, "envs")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
@@ -261,7 +248,7 @@ def test_a_second_ctrl_c_leaves_what_the_first_left(tmp_path, fifo, say):
     rows = right(*range(20))
     rows[10]["completion"] += f"@gate {fifo.path}"
     source = tmp_path / "in.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(source, rows)
     argv = ["score", PLACE, source, "-o", tmp_path / "out.jsonl", "--workers", 1]
     with python(CLI, *argv) as process:
         fifo.pid()

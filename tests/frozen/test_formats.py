@@ -1,6 +1,5 @@
 """What older versions wrote is read: records replay, files compare, reports open, runs go on."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from rlvr.records import replay
 from rlvr.scoring.compare import read_results
 from rlvr.viewer.reports import read_report
 from tests.frozen.write import small_run
+from tests.json_lines import read_json_lines
 
 RELEASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "run").is_dir())
 assert RELEASES, "no release's files are here"
@@ -22,15 +22,11 @@ pytestmark = [
 ]
 
 
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def test_every_recorded_completion_scores_as_it_did(written: Path):
     """Outcome, reason, answer, detail and total of every bundled environment's records."""
     path = written / "records.jsonl"
     differences = list(replay(path, workers=0, accept=("code",)))  # 31 pools would cost a minute
-    assert len(differences) == len(rows(path)) > 60
+    assert len(differences) == len(read_json_lines(path)) > 60
     assert not [str(one) for found in differences for one in found]
 
 
@@ -38,7 +34,7 @@ def test_scored_files_replay_and_compare(written: Path):
     """JSON lines and Parquet say the same, and their identities are read."""
     found = [read_results(written / f"scored.{ending}") for ending in ("jsonl", "parquet")]
     assert found[0].tasks == found[1].tasks
-    assert len(rows(written / "scored.jsonl")) == 3
+    assert len(read_json_lines(written / "scored.jsonl")) == 3
     for ending in ("jsonl", "parquet"):
         assert main(["replay", str(written / f"scored.{ending}"), "--accept", "code"]) == 0
 
@@ -60,9 +56,9 @@ def test_a_run_goes_on_from_its_checkpoint(written: Path, tmp_path: Path):
     """And keeps what it had logged; a step file is still recomputed within rounding."""
     run = tmp_path / "run"
     shutil.copytree(written / "run", run)
-    before = rows(run / "metrics.jsonl")
+    before = read_json_lines(run / "metrics.jsonl")
     small_run(run, 3)
-    after = rows(run / "metrics.jsonl")
+    after = read_json_lines(run / "metrics.jsonl")
     assert after[: len(before)] == before
     assert [row["step"] for row in after] == [0, 1, 2, 3]
     assert after[3]["updates"] == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.math_generated import generated
 from rlvr.verifiers.math import MathVerifier
+from tests.json_lines import read_json_lines
 
 FROZEN = Path(__file__).with_name("math.jsonl")
 ROWS = 150
@@ -29,7 +30,7 @@ def verdict(reference: str, completion: str) -> dict:
 
 def test_verdicts_are_as_they_were():
     """Byte by byte: filters and audits compare `why`, and replays compare all of it."""
-    rows = [json.loads(line) for line in FROZEN.read_text(encoding="utf-8").splitlines()]
+    rows = read_json_lines(FROZEN)
     assert len(rows) == ROWS
     changed = [
         (row, now)

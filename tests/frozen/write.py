@@ -22,6 +22,7 @@ import rlvr
 from rlvr.cli import main
 from rlvr.records import provenance, record
 from rlvr.testing.plays import play
+from tests.json_lines import write_json_lines
 from tests.testing.test_check_ours import OURS, TOOLS
 
 VERSION = version("rlvr")
@@ -36,7 +37,7 @@ def records() -> Iterator[dict[str, Any]]:
         for name in sorted({*OURS, *TOOLS}):
             rows, options = OURS.get(name, (None, {}))
             source = Path(folder) / f"{name}.jsonl"
-            source.write_text("".join(json.dumps(row) + "\n" for row in rows or ()))
+            write_json_lines(source, rows or ())
             env = rlvr.make(name, **options)
             asks = rlvr.make(name, **options, data=str(source)) if rows else env
             task = asks.task(1 if rows and len(rows) > 1 else 0)
@@ -95,7 +96,7 @@ def write() -> None:
     ]
     names = ("prompt", "reference", "completion", "label")
     rows = [dict(zip(names, (*it, i == 0), strict=True)) for i, it in enumerate(pairs)]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(source, rows)
     for ending in ("jsonl", "parquet"):
         command("score", "math-v4", source, "-o", FOLDER / f"scored.{ending}", "--workers", 1)
     command("check", "arithmetic-v1", "--tasks", 3, "-o", FOLDER / "check.json")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.json_lines import write_json_lines
 from tests.outside.watching import ECHO, files_under, peak_of, rlvr, tree
 from tests.processes import PATIENCE_S, ended
 
@@ -110,7 +111,7 @@ def size_of(path: Path) -> int:
 def test_nothing_outlives_a_run_that_is_killed(folder):
     """Workers end with the command, however that ends, also while a reference is read without end."""
     rows = [{"id": i, "reference": "endless", "completion": "x"} for i in range(20)]
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(folder / "in.jsonl", rows)
     process = rlvr(
         "score", "echo.py:Echo", "in.jsonl", "-o", "out.jsonl", "--workers", "2", cwd=folder
     )
@@ -142,7 +143,7 @@ def test_references_write_no_file(tmp_path):
         {"id": i, "reference": {"schema": schema, **FILLINGS}, "completion": "SELECT a FROM t"}
         for i, schema in enumerate([*schemas, SQL])
     ]
-    (work / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(work / "in.jsonl", rows)
     argv = "score sql-v4 in.jsonl -o out.jsonl --workers 1".split()
     process = rlvr(*argv, cwd=work, HOME=str(home), TMPDIR=str(home))
     said, _ = process.communicate()

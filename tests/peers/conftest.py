@@ -3,7 +3,6 @@
 `make test-peers` runs each file in an environment of its own, with rlvr and one peer.
 """
 
-import json
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 import rlvr
+from tests.json_lines import read_json_lines, write_json_lines
 from tests.peers.digits import COUNT, UNSCORED, completion_of
 from tests.processes import ROOT
 
@@ -86,11 +86,11 @@ def totals(tmp_path_factory) -> dict[int, float | None]:
     """What the command says; None for UNSCORED."""
     folder = tmp_path_factory.mktemp("command")
     rows = [{"id": i, "task": i, "completion": completion_of(i)} for i in range(COUNT)]
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(folder / "in.jsonl", rows)
     argv = [*RLVR, "score", PLACE, str(folder / "in.jsonl"), "-o", str(folder / "out.jsonl")]
     done = subprocess.run([*argv, "--workers", "1"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1, done.stderr  # as there are UNSCORED ones
-    records = map(json.loads, (folder / "out.jsonl").read_text().splitlines())
+    records = read_json_lines(folder / "out.jsonl")
     found = {record["id"]: record["total"] for record in records}
     assert {i for i, total in found.items() if total is None} == UNSCORED
     assert {total for total in found.values() if total is not None} == {0.0, 0.25, 1.25}

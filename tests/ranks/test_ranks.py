@@ -35,6 +35,7 @@ from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.tensor_parallel import require_tensor_plan
 from rlvr.train.tiny import tiny
+from tests.json_lines import read_json_lines
 from tests.ranks.worker import main_into, start_forks
 from tests.train.bandit import CHARSET
 
@@ -288,9 +289,7 @@ def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_
         assert path.stat().st_mtime_ns > stamp
         assert same(before, learned(tmp_path / "a", 3)), world
     train(1, tmp_path / "a", steps=4, **settings)
-    metrics = [
-        json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()
-    ]
+    metrics = read_json_lines(tmp_path / "a" / "metrics.jsonl")
     assert [row["step"] for row in metrics] == [1, 2, 3, 4]
     assert (tmp_path / "a" / "model" / "model.safetensors").is_file()
 

@@ -1,6 +1,5 @@
 """A Ray cluster as the engine of a scorer, with two simulated nodes.  `make test-ray` runs it, with Ray installed."""
 
-import json
 import subprocess
 import sys
 import time
@@ -17,7 +16,8 @@ import rlvr  # noqa: E402
 from rlvr.errors import ServiceFailed, UsageError  # noqa: E402
 from rlvr.scoring.engines import RayCluster, engine_of  # noqa: E402
 from tests.environments import Siblings, Trials, right  # noqa: E402
-from tests.processes import PATIENCE_S  # noqa: E402
+from tests.json_lines import write_json_lines  # noqa: E402
+from tests.processes import PATIENCE_S, run_python  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
@@ -81,7 +81,7 @@ def test_groups_are_combined_here(cluster):
 
 def test_the_command_gives_the_same_bytes(cluster, tmp_path):
     """`rlvr score --scorer`, in a process of its own."""
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in right(*range(50))))
+    write_json_lines(tmp_path / "in.jsonl", right(*range(50)))
     argv = [
         sys.executable,
         "-m",
@@ -247,6 +247,6 @@ def test_no_cluster_is_said_so():
         "try: rlvr.Scorer(rlvr.make('arithmetic-v1'), engine=engine_of('ray:127.0.0.1:9')).warm()\n"
         "except rlvr.errors.RlvrError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = run_python(code, timeout=300)
     assert "ray start" in done.stdout, done.stderr
     assert isinstance(engine_of("ray://auto"), RayCluster)

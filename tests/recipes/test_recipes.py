@@ -29,6 +29,7 @@ from rlvr.train.memory import forecast
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import character_tokenizer, tiny
+from tests.json_lines import write_json_lines
 
 CODE_GRPO, MATH_DAPO = CODE_GRPO_RECIPE.flags(), MATH_DAPO_RECIPE.flags()
 MATH_GRPO, MATH_PRORL = MATH_GRPO_RECIPE.flags(), MATH_PRORL_RECIPE.flags()
@@ -69,18 +70,20 @@ def half_right(folder: Path, answers: dict[str, list[str]]) -> Path:
     return folder
 
 
-def written(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture(scope="module")
 def adder(tmp_path_factory) -> list:
     """--model and --data for sums of two digits."""
     folder = tmp_path_factory.mktemp("adder")
     answers = {row["problem"]: [f"\\boxed{{{row['answer']}}}", "\\boxed{9}"] for row in SUMS}
     model = half_right(folder / "model", answers)
-    return ["--model", model, "--data", written(folder / "rows.jsonl", SUMS), "--max-tokens", 16]
+    return [
+        "--model",
+        model,
+        "--data",
+        write_json_lines(folder / "rows.jsonl", SUMS),
+        "--max-tokens",
+        16,
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
@@ -159,8 +162,10 @@ def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     }
     answers = {f"f{k}": programs[k] for k in range(4)}
     model = half_right(tmp_path / "model", answers)
-    data = written(tmp_path / "train.jsonl", CODE)
-    written(tmp_path / "test.jsonl", [row | {"text": row["text"] + " "} for row in CODE[:2]])
+    data = write_json_lines(tmp_path / "train.jsonl", CODE)
+    write_json_lines(
+        tmp_path / "test.jsonl", [row | {"text": row["text"] + " "} for row in CODE[:2]]
+    )
     flags = ["--eval-data", tmp_path / "test.jsonl", "--option", "shown=0", "--max-tokens", 64]
     few = [
         16 if flag == 4 else flag for flag in FEW
@@ -224,7 +229,7 @@ def test_a_cold_start_is_a_run_of_its_own_that_the_other_begins_with(say, adder,
     texts = [
         {"prompt": row["problem"], "completion": f"\\boxed{{{row['answer']}}}"} for row in SUMS
     ]
-    file = written(tmp_path / "texts.jsonl", texts)
+    file = write_json_lines(tmp_path / "texts.jsonl", texts)
     command = ["train", "reasoning_sft", "--size", "small", *adder, *FEW, "--run", tmp_path / "run"]
     command += [
         "--precision",

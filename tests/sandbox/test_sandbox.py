@@ -42,6 +42,7 @@ from rlvr.sandbox.outputs import Output
 from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, RunRequest, Slot
 from rlvr.verifiers.code import CodeVerifier
 from rlvr.workers import usable_cores
+from tests.processes import run_python
 from tests.sandbox import container
 
 SMALL = Limits(cpu_s=2.0, memory_mib=256)
@@ -1076,12 +1077,10 @@ def test_a_process_in_another_folder_gets_the_language(tmp_path):
     code = (
         f"{show}\nimport subprocess, sys; subprocess.run([sys.executable, '-c', {show!r}], cwd='/')"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", code.replace("\n", "; ")],
+    shown = run_python(
+        code.replace("\n", "; "),
         cwd=tmp_path,
         env=os.environ | {"RLVR_LANGUAGES": "perl.py"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert shown.stdout.split() == ["True", "True"]

@@ -9,6 +9,7 @@ from rlvr.cli import main
 from rlvr.samplers.protocol import Sampling
 from rlvr.scoring.identity import Identity, identity_path
 from rlvr.types import Outcome, Score, Verdict
+from tests.json_lines import write_json_lines
 
 WAY = {
     "env": "rows-v4",
@@ -30,8 +31,7 @@ def _row(task, number, right, **given):
 def _scored(path, rates, n=4, **given):
     """A file in which the first `rate` of a task's n completions are right."""
     rows = [_row(task, i, i < rate, **given) for task, rate in rates.items() for i in range(n)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
+    return str(write_json_lines(path, rows))
 
 
 @pytest.fixture
@@ -54,8 +54,7 @@ def test_verdicts_that_were_judged_are_parts(two, tmp_path, capsys):
         _row(task, i, True, label=right, verdict_is_right=right)
         for i, (task, right) in enumerate(marks)
     ]
-    path = tmp_path / "labels.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_json_lines(tmp_path / "labels.jsonl", rows)
     found = _result(capsys, *two, "--labels", str(path))
     parts = {it["part"]: it["value"] for it in found["results"]["slices"]}
     judged = {name: value for name, value in parts.items() if name.startswith("verdicts")}
@@ -106,7 +105,7 @@ def test_what_cannot_be_paired_is_counted_with_its_reason(tmp_path, capsys):
         if row["task"] == "t2":
             row |= {"outcome": "unscored", "total": None}
     rows.append(rows[-1] | {"reference": "6"})
-    Path(new).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_json_lines(Path(new), rows)
     left_out = _result(capsys, old, new)["results"]["unpaired"]
     assert left_out == {
         "not in all files but in old.jsonl": ["t0", "t5"],
@@ -126,7 +125,7 @@ def test_rows_that_name_no_task_are_told_by_their_prompt(tmp_path, capsys):
             for j in range(2)
         ]
         paths.append(tmp_path / f"{name}.jsonl")
-        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_json_lines(paths[-1], rows)
     assert _result(capsys, *map(str, paths))["results"]["tasks"] == 6
 
 
@@ -182,7 +181,7 @@ def test_clusters_widen_the_interval(tmp_path, capsys):
             for j in range(4)
         ]
         paths.append(str(tmp_path / f"{name}.jsonl"))
-        Path(paths[-1]).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        write_json_lines(Path(paths[-1]), rows)
     [alone] = _result(capsys, *paths)["results"]["pairs"]["avg@4"]
     [clustered] = _result(capsys, *paths, "--cluster", "source")["results"]["pairs"]["avg@4"]
     assert alone["p"] < 0.05 < clustered["p"]
@@ -284,7 +283,7 @@ def test_options_that_choose_tasks_are_no_difference(two, tmp_path, capsys):
 def test_rows_that_cannot_be_compared(two, capsys, edit, says):
     """Each is one line with the value and what to give instead; never a p-value from nothing."""
     rows = [json.loads(line) | edit for line in Path(two[1]).read_text("utf-8").splitlines()]
-    Path(two[1]).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_json_lines(Path(two[1]), rows)
     line = _refusal(capsys, *two)
     assert says in line
     assert line.count("\n") == 1

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -20,6 +18,7 @@ from rlvr.errors import DataError, DataWarning
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.workers.threads import Threads
+from tests.processes import run_python
 from tests.scoring.test_services import service_of
 
 LIMIT_S = 0.3
@@ -301,9 +300,7 @@ def test_after_a_reading_that_was_late_a_process_can_be_traced():
         "(lambda: None)()\n"
         "sys.settrace(None); print(called)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
-    )
+    ended = run_python(program, timeout=300)
     assert ended.stdout == "it takes more than 0.2 CPU s to read\n['call']\n", ended
 
 

@@ -17,7 +17,7 @@ import pytest
 import rlvr
 from rlvr.errors import UsageError, WorkerError
 from tests.environments import Trials
-from tests.processes import PATIENCE_S, children, ended, python
+from tests.processes import PATIENCE_S, children, ended, python, run_python
 
 ENV = Trials()
 TASK = ENV.task(7)
@@ -396,7 +396,7 @@ def test_a_forked_child_can_score():
         os.wait()
         score()
     """)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = run_python(code, timeout=60)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
         [float(i == 7) for i in range(20)]
     ] * 3

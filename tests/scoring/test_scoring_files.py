@@ -1,6 +1,5 @@
 """What comes from files, tables and careless authors: each fault costs its own row, and says so."""
 
-import json
 import threading
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import rlvr
 from rlvr.errors import DataError, UsageError, WorkerError
 from rlvr.scoring.records import provenance, record
 from tests.environments import PLACE, Siblings, Trials, right
+from tests.json_lines import read_json_lines, write_json_lines
 
 ENV = Trials()
 
@@ -65,10 +65,7 @@ def test_a_task_that_is_no_json_is_left_out_of_a_file(score, tmp_path):
     assert "in.jsonl, line 2: ZeroDivisionError: no such split" in said
     assert "in.jsonl, line 3: row 'line:3' cannot be written as JSON: Object of type set" in said
     assert "in.jsonl, line 4: row 'line:4' cannot be written as JSON: Object of type lock" in said
-    kept = [
-        json.loads(line)
-        for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()
-    ]
+    kept = read_json_lines(tmp_path / "out.jsonl.rejected.jsonl")
     assert [row["row"]["task"] for row in kept] == [1, 2, 3]
 
 
@@ -151,7 +148,7 @@ def test_a_file_is_scored_and_replayed_by_its_path(tmp_path):
     with pytest.raises(DataError, match="row 3: not a JSON object"):
         list(rlvr.score(ENV, path, workers=0))
     run = provenance(ENV, PLACE)
-    out.write_text("".join(json.dumps(record(s, run)) + "\n" for s in scored))
+    write_json_lines(out, (record(s, run) for s in scored))
     for source in (out, str(out)):
         assert list(rlvr.replay(source, workers=0, allow=[PLACE])) == [[], []]
 

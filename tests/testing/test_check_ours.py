@@ -9,6 +9,7 @@ import pytest
 import rlvr
 import rlvr.testing
 from rlvr.testing import check
+from tests.json_lines import write_json_lines
 
 GSM8K = [
     {
@@ -169,7 +170,7 @@ def test_a_bundled_environment_passes_its_check(
     rows, options = OURS[name]
     if rows is not None:
         path = tmp_path / "rows.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_json_lines(path, rows)
         options = options | {"data": str(path)}
     report = check(rlvr.make(name, **options), tasks=5, skip=left_out)
     assert report.clean, "\n".join(map(str, report.findings))

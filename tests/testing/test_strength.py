@@ -8,6 +8,7 @@ import rlvr
 from rlvr.cli.entry import main
 from rlvr.testing.strength import WrittenWork, measure_strength, strength_summary
 from rlvr.testing.work import Maker, Untested, Witness, Work, serves
+from tests.json_lines import write_json_lines
 
 
 class Above(rlvr.Environment):
@@ -104,8 +105,7 @@ def test_where_most_programs_agree_against_the_reference_it_is_disputed(tmp_path
         "    assert not candidate(45)\n",
         "entry_point": "is_day",
     }
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row) + "\n")
+    path = write_json_lines(tmp_path / "rows.jsonl", [row])
     right = [f"def is_day(n):\n    return n in range(1, 32) and {n} > 0" for n in range(1, 6)]
     texts = [
         f"```python\n{text}\n```"
@@ -165,7 +165,7 @@ def test_the_command_writes_report_and_page(tmp_path, capsys):
         "entry_point": "above",
     }
     data, written = tmp_path / "rows.jsonl", tmp_path / "written.jsonl"
-    data.write_text(json.dumps(row) + "\n")
+    write_json_lines(data, [row])
     slip = (
         "```python\ndef above(items, limit):\n    return sum(item >= limit for item in items)\n```"
     )

@@ -8,6 +8,7 @@ import pytest
 import rlvr
 from rlvr.cli.entry import main
 from rlvr.testing.strengthen import Mending, SourceRows, write_strengthened
+from tests.json_lines import read_json_lines, write_json_lines
 
 ABOVE = {
     "task_id": "above",
@@ -28,13 +29,8 @@ TWICE = {
 SLIP = "```python\ndef above(items, limit):\n    return sum(item >= limit for item in items)\n```"
 
 
-def _lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def _command(tmp_path, completions, data="rows.jsonl", works=1):
-    written = _lines(tmp_path / "written.jsonl", completions)
+    written = write_json_lines(tmp_path / "written.jsonl", completions)
     args = ["strength", "humaneval-v3", "--option", f"data={tmp_path / data}", "--every"]
     args += ["--works", str(works), "--workers", "0", "--completions", str(written), "--overwrite"]
     args += ["-o", str(tmp_path / "report.json"), "--strengthen", str(tmp_path / "more.jsonl")]
@@ -43,10 +39,10 @@ def _command(tmp_path, completions, data="rows.jsonl", works=1):
 
 def test_the_copy_refutes_what_was_paid_and_is_the_same_elsewhere(tmp_path, capsys):
     """One row gets one assert; prompt, other columns and the other row stay; measured again, nothing is paid."""
-    _lines(tmp_path / "rows.jsonl", [ABOVE, TWICE])
+    write_json_lines(tmp_path / "rows.jsonl", [ABOVE, TWICE])
     slip = {"task_id": "above", "completion": SLIP}
     assert _command(tmp_path, [slip]) == 1
-    first, second = map(json.loads, (tmp_path / "more.jsonl").read_text().splitlines())
+    first, second = read_json_lines(tmp_path / "more.jsonl")
     assert second == TWICE
     assert {name: first[name] for name in ABOVE if name != "test"} == {
         name: value for name, value in ABOVE.items() if name != "test"
@@ -65,7 +61,7 @@ def test_the_copy_refutes_what_was_paid_and_is_the_same_elsewhere(tmp_path, caps
 
 def test_a_case_that_a_completion_labelled_right_fails_is_dropped(tmp_path, capsys):
     """Somebody says that >= is right too: the task stays as it is, and the manifest says why."""
-    _lines(tmp_path / "rows.jsonl", [ABOVE])
+    write_json_lines(tmp_path / "rows.jsonl", [ABOVE])
     paid = {"task_id": "above", "completion": SLIP}
     right = {"task_id": "above", "completion": SLIP.replace("item >=", "x >=").replace("item", "x")}
     assert _command(tmp_path, [paid, right | {"label": "correct"}]) == 1
@@ -105,7 +101,7 @@ def _parsed(value):
 )  # fmt: skip
 def test_cases_stand_in_the_columns_that_the_data_set_has(tmp_path, env_id, row, more, column):
     """Lists of asserts, inputs and outputs in one JSON text, fillings: each row reads as the new reference."""
-    env = rlvr.make(env_id, data=str(_lines(tmp_path / "rows.jsonl", [row])))
+    env = rlvr.make(env_id, data=str(write_json_lines(tmp_path / "rows.jsonl", [row])))
     task = env.task(0)
     case = {"operator": "own", "given": "3", "expected": "6", "got": "7"}
     done = Mending(more(task.reference), [case])
@@ -121,7 +117,7 @@ def test_cases_stand_in_the_columns_that_the_data_set_has(tmp_path, env_id, row,
 
 def test_a_row_without_a_column_for_cases_is_left_with_the_reason(tmp_path):
     """A reference that no column holds cannot be changed by changing the row."""
-    env = rlvr.make("mbpp-v3", data=str(_lines(tmp_path / "rows.jsonl", [
+    env = rlvr.make("mbpp-v3", data=str(write_json_lines(tmp_path / "rows.jsonl", [
         {"task_id": 7, "text": "Twice.", "test_list": ["assert f(1) == 2"]}])))  # fmt: skip
     done = Mending({"test": "something else"}, [{"operator": "own"}])
     record = {"task": "MBPP/7", "state": "weak", "mended": done.as_dict()}

@@ -1,7 +1,6 @@
 """Work of every kind: wrong work has a witness and is refused, right work has none and is paid."""
 
 import itertools
-import json
 from random import Random
 
 import pytest
@@ -11,6 +10,7 @@ from rlvr.envs.swe_projects import MORE, more_cases, names_of_projects, variant_
 from rlvr.testing.plays import score_turns
 from rlvr.testing.work import Work, maker_for
 from rlvr.testing.work.answers import AnswersWork
+from tests.json_lines import write_json_lines
 from tests.testing.test_check_ours import OURS
 
 PROGRAMS = ("humaneval-v3", "mbpp-v3", "code-drills-v1", "code-stdio-v3", "sql-v4", "mixture-v1")
@@ -27,8 +27,7 @@ def _env(tmp_path, name):
     rows, options = OURS[name]
     if rows is None:
         return rlvr.make(name, **options)
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_json_lines(tmp_path / "rows.jsonl", rows)
     return rlvr.make(name, **options, data=str(path))
 
 

@@ -1,7 +1,6 @@
 """Work for programs: mutants, witnesses that hold, and tests that are added."""
 
 import itertools
-import json
 from random import Random
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 import rlvr
 from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for, serves
 from rlvr.testing.work.domain import Domain, proposals, smaller
+from tests.json_lines import write_json_lines
 
 ABOVE = {
     "task_id": "Own/0",
@@ -25,8 +25,7 @@ SLIP = "def above(items, limit):\n    return sum(1 for item in items if item >= 
 
 
 def _env(tmp_path, row=ABOVE, name="humaneval-v3"):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row) + "\n")
+    path = write_json_lines(tmp_path / "rows.jsonl", [row])
     return rlvr.make(name, data=str(path), cpu_s=1.0)  # which a hanging solution uses up
 
 

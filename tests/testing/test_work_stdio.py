@@ -1,7 +1,6 @@
 """Work for programs that read standard input: layouts of inputs, slips in every language, witnesses, added cases."""
 
 import itertools
-import json
 from random import Random
 
 import pytest
@@ -11,6 +10,7 @@ from rlvr.sandbox.toolchains import missing
 from rlvr.testing.work import Untested, Work, maker_for
 from rlvr.testing.work.domain import Domain, Record, proposals
 from rlvr.testing.work.layouts import layout_of
+from tests.json_lines import write_json_lines
 
 QUESTION = "Read n and n numbers; print how many are greater than the first."
 INPUTS = ["3\n4 9 2\n", "5\n1 2 3 0 7\n", "2\n6 3\n"]
@@ -102,8 +102,7 @@ console.log(count);
 def _env(tmp_path, language="python", solution=None, **change):
     row = {"question": QUESTION, "inputs": INPUTS, "outputs": OUTPUTS}
     row |= {"solutions": {language: [solution or SOLUTIONS[language]]}} | change
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row) + "\n")
+    path = write_json_lines(tmp_path / "rows.jsonl", [row])
     return rlvr.make("code-stdio-v3", data=str(path), language=language, cpu_s=2.0)
 
 

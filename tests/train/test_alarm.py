@@ -1,13 +1,12 @@
 """Alarms for what would go wrong silently, and the second opinion."""
 
-import json
-
 import pytest
 import torch
 
 import rlvr
 from rlvr.errors import UsageError
 from rlvr.train.alarm import Alarms, OpinionAlarm, RewardsDisputed, SecondOpinion, lr_alarm
+from tests.json_lines import read_json_lines
 from tests.train.bandit import trainer
 from tests.train.test_credit import rollout
 
@@ -84,10 +83,7 @@ def test_a_second_opinion_ends_a_run_whose_rewards_it_does_not_confirm(tmp_path)
         trainer(tmp_path / "run", second_opinion=opinion, steps=9) as made,
     ):
         made.run()
-    rows = [
-        json.loads(line)
-        for line in (tmp_path / "run" / "disagreements.jsonl").read_text().splitlines()
-    ]
+    rows = read_json_lines(tmp_path / "run" / "disagreements.jsonl")
     assert {(row["first"], row["second"]) for row in rows} == {("correct", "wrong")}
 
 

@@ -1,8 +1,6 @@
 """train, eval and plot, as they are typed."""
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -10,6 +8,8 @@ import pytest
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.setup import environments
+from tests.json_lines import write_json_lines
+from tests.processes import run_python
 from tests.train.bandit import policy
 
 ENV = "tests.train.bandit:Bandit"
@@ -106,7 +106,7 @@ def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     """It stands for every split; unless a part is kept apart, or another file is named, the run is refused."""
     for name, first in (("mine.jsonl", 0), ("other.jsonl", 20)):
         rows = [{"problem": f"{k}=", "answer": str(k)} for k in range(first, first + 20)]
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_json_lines(tmp_path / name, rows)
     flags = ["--env", "math-v4", "--model", model, "--steps", 1, "--prompts", 2, "--group-size", 2, "--max-tokens", 4,
              "--workers", 0, "--algorithm", "dr_grpo", "--option", f"data={tmp_path / 'mine.jsonl'}"]  # fmt: skip
     code, said = say("train", *flags, "--run", tmp_path / "a")
@@ -140,7 +140,7 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
     """Published sets are like that, and its user cannot change that: a warning says so."""
     rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(300)]
     for name, part in (("train", rows[:200]), ("test", rows[199:])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+        write_json_lines(tmp_path / f"{name}.jsonl", part)
     config = Config(
         env="math-v4", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)}
     )
@@ -189,7 +189,7 @@ def test_help_loads_no_torch():
         "    try: main([command, '--help'])\n"
         "    except SystemExit as end: print(end.code, {'torch', 'transformers', 'numpy'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python(code)
     assert [line for line in done.stdout.splitlines() if line.startswith("0 ")] == [
         "0 set()"
     ] * 3, done.stderr
@@ -212,7 +212,7 @@ def test_without_torch_the_extra_is_named():
         sys.exit(main("train --env nothing-v1 --model m --run r --algorithm grpo".split()))
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = run_python(script)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert (

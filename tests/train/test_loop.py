@@ -6,8 +6,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -33,15 +31,15 @@ from rlvr.train.learner import Diverged, Learner
 from rlvr.train.policy import Policy
 from rlvr.train.validation import validation_split
 from tests.collect.collecting import Count
+from tests.json_lines import read_json_lines
+from tests.processes import run_python
 from tests.train.bandit import Bandit, policy, trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def metrics(made) -> list[dict]:
-    return [
-        json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()
-    ]
+    return read_json_lines(made.config.run / "metrics.jsonl")
 
 
 class Hopeless(Bandit):
@@ -670,9 +668,7 @@ def test_memory_does_not_grow(tmp_path):
 
     In a process of its own: here, what other tests have freed would be taken before anything is asked of the system.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", GROWTH, str(tmp_path)], capture_output=True, text=True, cwd=ROOT
-    )
+    done = run_python(GROWTH, str(tmp_path), cwd=ROOT)
     sound, leaking = map(float, done.stdout.split())
     assert sound < 3 < leaking, done.stderr
 

@@ -14,6 +14,7 @@ from rlvr.train.learner import Learner
 from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
+from tests.json_lines import read_json_lines
 from tests.policies import CHARSET
 from tests.rewards.parts import refusal
 from tests.train.bandit import CHARSET as BANDIT
@@ -439,9 +440,7 @@ def test_an_adapter_learns(tmp_path):
         tmp_path / "run", made=made, lora_rank=4, steps=15, prompts=8, lr=0.03, algorithm="dr_grpo"
     ) as run:
         run.run()
-    rows = [
-        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    ]
+    rows = read_json_lines(tmp_path / "run" / "metrics.jsonl")
     assert rows[0]["accuracy"] < 0.3
     assert sum(row["accuracy"] for row in rows[-3:]) / 3 > 0.9
     assert max(row["canary"] for row in rows) < 1e-4

@@ -12,6 +12,8 @@ from rich.console import Console
 from rlvr.errors import DataError, MissingDependency, UsageError
 from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, read_metrics, versions
 from rlvr.train.plot import plot
+from tests.json_lines import write_json_lines
+from tests.processes import run_python
 from tests.train.bandit import trainer
 
 
@@ -187,9 +189,7 @@ def test_trackio_takes_what_a_run_says_offline(tmp_path):
         "print(json.dumps(S.get_logs('rlvr', 'a')))"
     )
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "kept"), "HF_HUB_OFFLINE": "1"}
-    said = subprocess.run(
-        [sys.executable, "-c", read], check=True, env=environment, capture_output=True, text=True
-    ).stdout
+    said = run_python(read, check=True, env=environment).stdout
     rows = json.loads(said.splitlines()[-1])
     assert [(row["step"], row["reward/correct"]) for row in rows] == [
         (1, 0.25),
@@ -213,7 +213,7 @@ def test_a_run_becomes_a_picture(tmp_path):
         {"step": 1, "reward": 0.5, "entropy": None},
         {"step": 2, "reward": 0.6, "entropy": 1.0},
     ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "metrics.jsonl", rows)
     assert plot(tmp_path) == tmp_path / "curves.png"
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert plot(tmp_path, tmp_path / "other.png").stat().st_size > 10_000
@@ -230,7 +230,7 @@ def test_an_evaluation_is_drawn_once_however_many_names_it_has(tmp_path, monkeyp
     row = {"step": 0} | {
         f"{name}{end}": value for name, value in names.items() for end in ("", "/low", "/high")
     }
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    write_json_lines(tmp_path / "metrics.jsonl", [row])
     plot(tmp_path)
     assert [label for label in drawn if label] == ["avg@1 = maj@1 = pass@1", "pass@4"]
 
@@ -258,7 +258,7 @@ def test_a_picture_has_parts_outcomes_and_no_empty_panel(tmp_path, monkeypatch):
     }
     for unscored in (0.0, 3.0):
         rows = [{"step": 1, **step}, {"step": 2, **step, "unscored": unscored}]
-        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_json_lines(run / "metrics.jsonl", rows)
         plot(run)
     first, second = ([panel.get_title() for panel in figure.axes] for figure in seen)
     assert first == ["mean reward and its parts", "outcomes, share of rollouts"]

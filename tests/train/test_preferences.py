@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from rlvr.train.preferences import (
 )
 from rlvr.train.tiny import tiny
 from rlvr.train.trained_rows import TrainedRow
+from tests.json_lines import write_json_lines
 from tests.rounding import additions, assert_same
 from tests.train.bandit import CHARSET, policy
 from tests.train.test_resume import differences, logged
@@ -262,14 +262,9 @@ def test_groups_give_pairs_labels_or_right_completions():
 # -------------------------------------------------------------------------------------- from a file
 
 
-def written(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def digits(path: Path) -> Path:
     """The first digit of the prompt is right, the one after it is wrong."""
-    return written(path, [{"prompt": f"{d}{e}=", "chosen": f"{d}", "rejected": f"{e}"}
+    return write_json_lines(path, [{"prompt": f"{d}{e}=", "chosen": f"{d}", "rejected": f"{e}"}
                           for d, e in itertools.permutations(range(4), 2)])  # fmt: skip
 
 
@@ -350,7 +345,7 @@ def test_completions_end_with_the_end_token_unless_they_were_truncated(tmp_path:
     ]
     tokens = policy().tokenization
     found, left_out = examples_of_file(
-        written(tmp_path / "p.jsonl", rows), load_algorithm("dpo"), tokens, max_tokens=5
+        write_json_lines(tmp_path / "p.jsonl", rows), load_algorithm("dpo"), tokens, max_tokens=5
     )
     [one] = found.rows
     end = tokens.tokenizer.eos_token_id
@@ -391,7 +386,7 @@ def test_the_command_line_trains_on_a_file(tmp_path: Path, capsys: pytest.Captur
 )
 def test_what_cannot_be_trained_is_refused(changes: dict, said: str, tmp_path: Path):
     """One error, before a model is touched."""
-    written(tmp_path / "one-sided", [{"prompt": "1", "chosen": "1"}])
+    write_json_lines(tmp_path / "one-sided", [{"prompt": "1", "chosen": "1"}])
     given = digits(tmp_path / "p.jsonl")
     if "pairs" in changes:
         given = changes["pairs"] and tmp_path / changes["pairs"]

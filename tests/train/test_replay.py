@@ -1,7 +1,6 @@
 """Groups that are trained on again: which, how old, how often, and what is counted."""
 
 import dataclasses
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +11,7 @@ from rlvr.errors import UsageError
 from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Verdict
+from tests.json_lines import read_json_lines
 from tests.train.bandit import trainer
 
 
@@ -79,9 +79,7 @@ def test_replayed_groups_reach_the_update_with_a_correction(tmp_path):
             seen.append(len(batch.rows)) or update(batch, *rest)
         )
         made.run()
-    rows = [
-        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    ]
+    rows = read_json_lines(tmp_path / "run" / "metrics.jsonl")
     assert seen == [16, 28, 28]
     assert [(row["replayed"], row["groups"], row["staleness"]) for row in rows] == [
         (0, 4, 0),

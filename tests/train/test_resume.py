@@ -15,6 +15,7 @@ from rlvr.algo.parts import Critic, EntropyTarget, Kl, Mixing, Replay, Reset, Tr
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
+from tests.json_lines import read_json_lines
 from tests.train.bandit import Bandit, Turns, trainer
 
 PRORL = dataclasses.replace(
@@ -104,7 +105,7 @@ def _updates_of_one_group(monkeypatch):
 
 def logged(run) -> list[dict]:
     """Metrics without the seconds and bytes, which are never the same."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = read_json_lines(run / "metrics.jsonl")
     return [{k: v for k, v in row.items() if not k.endswith(("_s", "_mib"))} for row in rows]
 
 

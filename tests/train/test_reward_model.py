@@ -23,10 +23,11 @@ from rlvr.train.reward_model import RewardModel
 from rlvr.train.tiny import tiny
 from rlvr.train.trained_rows import TrainedRow
 from tests.environments import Torchless
+from tests.json_lines import write_json_lines
 from tests.rounding import additions, assert_same
 from tests.serve.serving import answering, served
 from tests.train.bandit import CHARSET, Bandit, policy, trainer
-from tests.train.test_preferences import assert_same_numbers, config, digits, offline, written
+from tests.train.test_preferences import assert_same_numbers, config, digits, offline
 from tests.train.test_resume import differences, logged
 
 
@@ -114,7 +115,7 @@ def test_the_gradient_does_not_depend_on_batching(name: str, options: dict, tmp_
 
 def steps_file(path: Path) -> Path:
     """A step "1" is continued rightly in 3 of 4 cases, a step "0" in none."""
-    return written(path, [{"prompt": f"{d}=", "completions": [first, "2"], "right": [k, k], "scored": [4, 4]}
+    return write_json_lines(path, [{"prompt": f"{d}=", "completions": [first, "2"], "right": [k, k], "scored": [4, 4]}
                           for d in range(6) for first, k in (("1", 3), ("0", 0))])  # fmt: skip
 
 
@@ -123,7 +124,7 @@ def test_a_reward_model_learns_goes_on_and_scores(name: str, tmp_path: Path):
     """Stopped and resumed to the last bit, head included; then the saved model prefers what it was taught."""
     taught = [("0", "2"), ("0", "3"), ("1", "2"), ("1", "3")]
     rows = [{"prompt": f"{d}=", "chosen": a, "rejected": b} for d in range(3) for a, b in taught]
-    pairs = written(tmp_path / "pairs.jsonl", rows)
+    pairs = write_json_lines(tmp_path / "pairs.jsonl", rows)
     settings = {"algorithm": name, "prompts": 12 if name == "reward_model" else 24, "lr": 3e-2}
     with offline(tmp_path / "whole", pairs, steps=12, **settings) as whole:
         whole.run()
@@ -217,13 +218,13 @@ def test_a_process_reward_model_learns_the_shares(tmp_path: Path):
 def test_steps_that_cannot_be_used_are_refused(row: dict, said: str, tmp_path: Path):
     """By row and rule."""
     with pytest.raises(DataError, match=said):
-        read_steps(written(tmp_path / "s.jsonl", [row]))
+        read_steps(write_json_lines(tmp_path / "s.jsonl", [row]))
 
 
 def test_labels_of_trl_are_one_continuation_each(tmp_path: Path):
     """Its columns have no counts."""
     [found] = read_steps(
-        written(
+        write_json_lines(
             tmp_path / "s.jsonl",
             [{"prompt": "p", "completions": ["a", "b"], "labels": [True, False]}],
         )

@@ -16,6 +16,7 @@ from rlvr.train.config import Config
 from rlvr.train.run_dir import examine_run_dir
 from rlvr.train.settings import merge_numbers, read_settings
 from rlvr.train.setup import environments
+from tests.json_lines import write_json_lines
 from tests.rewards.parts import refusal
 from tests.train.bandit import policy
 
@@ -259,9 +260,7 @@ def test_a_dry_run_is_refused_where_the_run_would_be(say, written, tmp_path):
 
 def test_a_recipe_takes_a_file_and_numbers(say, written, tmp_path):
     """The file lies between the recipe's settings and the flags."""
-    (tmp_path / "mine.jsonl").write_text(
-        "".join(json.dumps({"problem": "1+1=", "answer": "2"}) + "\n" for _ in "ab")
-    )
+    write_json_lines(tmp_path / "mine.jsonl", ({"problem": "1+1=", "answer": "2"} for _ in "ab"))
     (tmp_path / "run.toml").write_text(f'model = "{tmp_path / "none"}"\nclip_low = 0.1\nlr = 5.0\n')
     flags = [
         "--config",

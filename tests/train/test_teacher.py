@@ -1,7 +1,5 @@
 """Distillation: what the policy samples comes nearer to a teacher, without any reward."""
 
-import json
-
 import pytest
 import torch
 
@@ -15,6 +13,7 @@ from rlvr.train.learner import Learner
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
+from tests.json_lines import write_json_lines
 from tests.train.bandit import CHARSET, Bandit, policy, trainer
 
 
@@ -71,9 +70,7 @@ def test_texts_of_a_file_are_beside_the_samples(tmp_path):
     """λ = ¼: three texts to each sample, whose ratios are 1 with a correction too; and they are learned from."""
     texts = tmp_path / "texts.jsonl"
     rows = [{"prompt": f"{i}=", "completion": "ab"} for i in range(7)]
-    texts.write_text(
-        "".join(json.dumps(row) + "\n" for row in [*rows, {**rows[0], "label": False}])
-    )
+    write_json_lines(texts, [*rows, {**rows[0], "label": False}])
     algorithm = load_algorithm(
         "gkd", student_share=0.25, texts=str(texts), correction="token:truncate:2"
     )

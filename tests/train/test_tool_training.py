@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 
@@ -16,6 +15,7 @@ from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
+from tests.json_lines import read_json_lines
 
 CALL = '<tool_call>{"name": "coin", "arguments": {}}</tool_call>'
 TEMPLATE = (
@@ -112,7 +112,7 @@ def test_a_policy_is_trained_on_episodes_with_calls(tmp_path, monkeypatch):
                 seen["replies"] += 1
     assert seen["calls"] > 3
     assert seen["replies"] > 0
-    rows = [json.loads(line) for line in (config.run / "metrics.jsonl").read_text().splitlines()]
+    rows = read_json_lines(config.run / "metrics.jsonl")
     assert all(row["ratio_max"] == pytest.approx(1, abs=1e-4) for row in rows if "ratio_max" in row)
     assert sum(row["tools/calls"] for row in rows) > 0
     assert all(row["unscored"] == 0 for row in rows)

@@ -11,6 +11,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.train.alarm import AlarmRaised, Alarms
 from rlvr.train.config import Config
 from rlvr.train.trends import WeakTasks
+from tests.json_lines import read_json_lines
 from tests.train.bandit import AllRight, Bandit, trainer
 
 STEPS = 400
@@ -190,12 +191,12 @@ def test_rewards_are_logged_by_strength(tmp_path):
     path = report(lambda task: task.reference)
     with trainer(tmp_path / "a", strength=path, **settings) as made:
         made.run()
-    rows = [json.loads(line) for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines()]
+    rows = read_json_lines(tmp_path / "a/metrics.jsonl")
     assert any("reward_at/weak" in row or "reward_at/strong" in row for row in rows)
     hacked = {**settings, "env": AllRight(), "algorithm": "dapo", "steps": 1}
     with trainer(tmp_path / "c", strength=path, **hacked) as made, pytest.warns(RuntimeWarning):
         made.run()  # every group is dropped
-    [row] = map(json.loads, (tmp_path / "c/metrics.jsonl").read_text().splitlines())
+    [row] = read_json_lines(tmp_path / "c/metrics.jsonl")
     assert row["groups"] == 0
     assert any(name.startswith("reward_at/") for name in row)
     path = report(lambda task: "another")
@@ -228,9 +229,7 @@ def test_an_alarm_ends_a_run_that_is_to_stop_and_the_step_is_saved(tmp_path):
     with trainer(tmp_path / "run", **settings) as made:
         assert made.steps_done == 2
         made.run()
-    rows = [
-        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    ]
+    rows = read_json_lines(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
     assert all(0 < row["held_mib"] <= row["memory_mib"] * 1.01 for row in rows)
 

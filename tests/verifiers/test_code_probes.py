@@ -1,13 +1,12 @@
 """What `rlvr check` finds out about the checkers and interactors that tasks bring."""
 
-import json
-
 import pytest
 
 import rlvr
 from rlvr.sandbox import Program
 from rlvr.testing import Severity, check
 from rlvr.verifiers.code import CheckerProgram, CodeVerifier
+from tests.json_lines import write_json_lines
 
 INPUTS, OUTPUTS = ["1 2\n", "20 22\n"], ["3\n", "42\n"]
 READS = "import sys\n_, out, answer = [open(name).read().split() for name in sys.argv[1:4]]\n"
@@ -97,7 +96,7 @@ def test_a_check_reports_a_checker_that_accepts_anything(tmp_path):
         }
     ]
     data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(data, rows)
     report = check(rlvr.make("code-stdio-v3", data=str(data)), only=("references",), tasks=1)
     holes = [found for found in report.findings if found.hole == "checker-accepts"]
     assert holes, report.findings

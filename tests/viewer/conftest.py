@@ -15,14 +15,15 @@ pytest.importorskip("jinja2")
 from starlette.testclient import TestClient
 
 from rlvr.viewer import Shown, viewer_app
+from tests.json_lines import write_json_lines
 from tests.processes import PATIENCE_S
-from tests.viewer.made import record, write
+from tests.viewer.made import record
 
 
 @pytest.fixture
 def scored(tmp_path: Path) -> Path:
     """Twelve records of three tasks."""
-    return write(tmp_path / "scored.jsonl", [record(i) for i in range(12)])
+    return write_json_lines(tmp_path / "scored.jsonl", [record(i) for i in range(12)])
 
 
 @pytest.fixture

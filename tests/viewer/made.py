@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.data.rollouts import write_rollouts
+from tests.json_lines import write_json_lines
 
 
 def record(number: int, **changes: Any) -> dict[str, Any]:
@@ -32,12 +33,6 @@ def record(number: int, **changes: Any) -> dict[str, Any]:
         "config": {},
         **changes,
     }
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """The rows as JSON lines."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def rollouts(step: int) -> list[dict[str, Any]]:
@@ -80,7 +75,7 @@ def run_folder(folder: Path, *, lr: float = 1e-3, steps: int = 3) -> Path:
         {"step": i, "accuracy": i / 4, "reward": i / 4, "reward/correct": i / 4, "kl": None}
         for i in range(steps + 1)
     ]
-    write(folder / "metrics.jsonl", lines)
+    write_json_lines(folder / "metrics.jsonl", lines)
     for step in (1, 3):
         write_rollouts(folder / "rollouts" / f"step-{step:08d}.parquet", rollouts(step))
     return folder

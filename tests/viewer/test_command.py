@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from rlvr.cli import main
+from tests.json_lines import write_json_lines
 from tests.processes import PATIENCE_S
-from tests.viewer.made import record, run_folder, write
+from tests.viewer.made import record, run_folder
 
 
 def test_one_page_needs_no_server(scored: Path, tmp_path: Path, capsys):
@@ -34,7 +35,7 @@ def test_one_page_needs_no_server(scored: Path, tmp_path: Path, capsys):
 
 def test_one_page_does_not_replace_a_file(scored: Path, tmp_path: Path, capsys):
     """Neither another page nor, even with --overwrite, what it shows."""
-    page = write(tmp_path / "page.html", [])
+    page = write_json_lines(tmp_path / "page.html", [])
     assert main(["view", str(scored), "--export", str(page)]) == 2
     assert main(["view", str(scored), "--export", str(page), "--overwrite"]) == 0
     assert main(["view", str(scored), "--export", str(scored), "--overwrite"]) == 2
@@ -102,7 +103,14 @@ def test_a_record_of_every_kind_is_in_the_page(tmp_path: Path):
         record(300, outcome="unparsed", why="rare: x")
     ]
     assert (
-        main(["view", str(write(tmp_path / "a.jsonl", rows)), "--export", str(tmp_path / "p.html")])
+        main(
+            [
+                "view",
+                str(write_json_lines(tmp_path / "a.jsonl", rows)),
+                "--export",
+                str(tmp_path / "p.html"),
+            ]
+        )
         == 0
     )
     text = (tmp_path / "p.html").read_text(encoding="utf-8")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.data.rollouts import write_rollouts
-from tests.viewer.made import record, rollouts, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record, rollouts
 
 RIGHT = {
     "late": {10: 0, 20: 2},
@@ -24,7 +25,7 @@ def run(tmp_path: Path) -> Path:
     """Two steps of five tasks, of which one was sampled once; the groups without variation were dropped."""
     (tmp_path / "run" / "rollouts").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text('{"settings": {}}')
-    write(tmp_path / "run" / "metrics.jsonl", [{"step": 20, "reward": 0.5}])
+    write_json_lines(tmp_path / "run" / "metrics.jsonl", [{"step": 20, "reward": 0.5}])
     for step in (10, 20):
         rows = []
         for task, right in RIGHT.items():
@@ -74,8 +75,8 @@ def test_what_was_lost_and_never_solved_has_tables(run: Path, browse):
 
 def test_files_are_columns(tmp_path: Path, browse):
     """A task that a file lacks has no cell there; a run among them is refused."""
-    first = write(tmp_path / "a.jsonl", [record(i, env="e") for i in range(8)])
-    other = write(tmp_path / "b.jsonl", [record(i, env="e") for i in range(4)])
+    first = write_json_lines(tmp_path / "a.jsonl", [record(i, env="e") for i in range(8)])
+    other = write_json_lines(tmp_path / "b.jsonl", [record(i, env="e") for i in range(4)])
     client = browse(first, other)
     assert "2 tasks; of 4 cells 1 have" in client.get("/heat?runs=0,1").text
     found = client.get("/heat/data?runs=0,1&sort=name").json()
@@ -84,7 +85,7 @@ def test_files_are_columns(tmp_path: Path, browse):
 
 def test_bad_addresses_and_empty_sources_are_one_line(run: Path, tmp_path: Path, browse):
     """No task at all is an empty map."""
-    empty = write(tmp_path / "empty.jsonl", [record(0, task="")])
+    empty = write_json_lines(tmp_path / "empty.jsonl", [record(0, task="")])
     client = browse(run, empty)
     assert client.get("/heat?runs=0,1").status_code == 400
     assert client.get("/heat?runs=0&sort=x").status_code == 400

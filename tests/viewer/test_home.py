@@ -12,7 +12,8 @@ from rlvr.errors import DataError
 from rlvr.viewer import Shown
 from rlvr.viewer.metrics import RunMetrics
 from rlvr.viewer.rendering import last_part
-from tests.viewer.made import record, run_folder, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record, run_folder
 
 
 def evaluated(folder: Path, values: list[float], **settings: object) -> Path:
@@ -22,7 +23,7 @@ def evaluated(folder: Path, values: list[float], **settings: object) -> Path:
     (folder / "config.json").write_text(json.dumps({"settings": steps}))
     ends = {"eval/avg@4/low": 0.0, "eval/avg@4/high": 1.0, "step_s": 60.0}
     rows = [{"step": i, "eval/avg@4": value, **ends} for i, value in enumerate(values, 1)]
-    write(folder / "metrics.jsonl", rows)
+    write_json_lines(folder / "metrics.jsonl", rows)
     return folder
 
 
@@ -32,9 +33,9 @@ def runs(tmp_path: Path) -> Path:
     evaluated(tmp_path / "runs/old/run-10", [0.1, 0.6, 0.4], model="m1", lr=1, env="sums")
     evaluated(tmp_path / "runs/old/run-9", [0.2, 0.5], model="m2", lr=1, env="sums")
     run_folder(tmp_path / "runs/plain", lr=2)
-    write(tmp_path / "runs/scored.jsonl", [record(i) for i in range(4)])
+    write_json_lines(tmp_path / "runs/scored.jsonl", [record(i) for i in range(4)])
     (tmp_path / "runs/cut.parquet").write_bytes(b"PAR1 cut")
-    write(tmp_path / "runs/prompts.jsonl", [{"prompt": "p", "answer": "a"}])
+    write_json_lines(tmp_path / "runs/prompts.jsonl", [{"prompt": "p", "answer": "a"}])
     (tmp_path / "runs/model").mkdir()
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / "runs/model" / name).write_text("{}")
@@ -93,7 +94,7 @@ def test_the_table_is_sorted_filtered_and_grouped(runs: Path, browse):
 def test_what_comes_into_the_folder_is_found(runs: Path, browse, monkeypatch):
     """New runs come last, so that addresses stay; what a partial file became is no second one."""
     monkeypatch.setattr("rlvr.viewer.sources._SCAN_S", -1.0)
-    partial = write(runs / "new.jsonl.partial", [record(0)])
+    partial = write_json_lines(runs / "new.jsonl.partial", [record(0)])
     client = browse(runs)
     before = names(client.get("/?sort=name").text)
     evaluated(runs / "a-new-one", [0.9])
@@ -124,7 +125,10 @@ def test_scored_files_are_compared(tmp_path: Path, browse):
     """What `rlvr compare` says, on a page, with a link to the rows."""
     ours = [record(i, task=f"sums/{i}") for i in range(12)]
     better = [{**row, "outcome": "correct", "total": 1.0} for row in ours]
-    paths = [write(tmp_path / "a.jsonl", ours), write(tmp_path / "b.jsonl", better)]
+    paths = [
+        write_json_lines(tmp_path / "a.jsonl", ours),
+        write_json_lines(tmp_path / "b.jsonl", better),
+    ]
     page = browse(*paths).get("/compare?runs=0,1").text
     assert "b.jsonl" in page
     assert "12 tasks" in page

@@ -11,7 +11,8 @@ from rlvr.data.formats import read_rows
 from rlvr.errors import DataError, UsageError
 from rlvr.statistics import wilson
 from rlvr.viewer.labels import Labels
-from tests.viewer.made import record, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_every_verdict_comes_up_once_and_the_rate_has_its_interval(scored: Path,
 def test_rare_reasons_come_first(tmp_path: Path, labels, browse):
     rows = [record(i, outcome="wrong", why="common: x") for i in range(9)]
     rows[5] |= {"why": "rare: x"}
-    client = browse(write(tmp_path / "a.jsonl", rows), labels=labels)
+    client = browse(write_json_lines(tmp_path / "a.jsonl", rows), labels=labels)
     assert shown(client, "/0/judge?order=reason")[0] == 5
 
 
@@ -73,7 +74,9 @@ def test_disagreements_of_two_files_come_up(tmp_path: Path, labels, browse):
     others = [dict(row) for row in rows]
     others[6] |= {"outcome": "wrong", "why": "stricter: 6"}
     client = browse(
-        write(tmp_path / "a.jsonl", rows), write(tmp_path / "b.jsonl", others), labels=labels
+        write_json_lines(tmp_path / "a.jsonl", rows),
+        write_json_lines(tmp_path / "b.jsonl", others),
+        labels=labels,
     )
     n, token = shown(client, "/0/judge?order=disagreement&other=1")
     assert n == 6
@@ -110,7 +113,7 @@ def test_marks_last_change_and_go_away(scored: Path, labels, browse):
 def test_audit_takes_the_file(tmp_path: Path, labels, browse, capsys):
     """The verdict that was called wrong is a false positive of the audit."""
     scored, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    write(
+    write_json_lines(
         scored,
         [
             {"prompt": "1+1?", "reference": "2", "completion": "\\boxed{2}"},
@@ -163,7 +166,7 @@ def test_nothing_is_written_without_a_file_or_by_others(scored: Path, labels, br
 
 def test_unscored_rows_have_no_verdict(tmp_path: Path, labels, browse):
     rows = [record(0, outcome="unscored", total=None), record(1)]
-    client = browse(write(tmp_path / "a.jsonl", rows), labels=labels)
+    client = browse(write_json_lines(tmp_path / "a.jsonl", rows), labels=labels)
     assert "data-token" not in client.get("/0/row/0").text
     token = shown(client, "/0/row/1")[1]
     sent = {"token": token, "verdict_is_right": True}

@@ -13,8 +13,9 @@ from markupsafe import Markup
 
 from rlvr.viewer.markdown import render_text
 from rlvr.viewer.texts import word_diff
+from tests.json_lines import write_json_lines
 from tests.viewer.hostile import PAYLOADS
-from tests.viewer.made import record, write
+from tests.viewer.made import record
 from tests.viewer.test_safety import ALLOWED, Elements
 
 MARKUP = ALLOWED | set("em s hr ol blockquote br thead tbody tr th td table ins del".split())
@@ -127,7 +128,7 @@ def test_texts_with_markup_are_rendered_unless_they_hold_elements(
 ):
     """Raw is a click away from each, and the other way round."""
     rows = [record(0, completion=text, env="e"), record(1, completion="plain", env="e")]
-    client = browse(write(tmp_path / "a.jsonl", rows))
+    client = browse(write_json_lines(tmp_path / "a.jsonl", rows))
     for address in ("/0/row/0?", "/0/group?task=sums/0&env=e&"):
         assert ('<div class="markdown"' in client.get(address).text) is is_rendered
         assert '<div class="markdown"' not in client.get(address + "view=raw").text
@@ -137,7 +138,7 @@ def test_texts_with_markup_are_rendered_unless_they_hold_elements(
 def test_pages_switch_between_raw_and_rendered(tmp_path: Path, browse):
     """A row and a group; the difference of two completions is a click away."""
     rows = [record(i, completion=f"**{i}** <b>", env="e") for i in range(4)]
-    client = browse(write(tmp_path / "a.jsonl", rows))
+    client = browse(write_json_lines(tmp_path / "a.jsonl", rows))
     assert "<strong><mark" not in client.get("/0/row/0").text
     page = client.get("/0/row/0?view=rendered").text
     assert "<strong><mark>0</mark></strong> &lt;b&gt;" in page

@@ -12,7 +12,8 @@ import pytest
 
 from rlvr.viewer import Shown, export
 from rlvr.viewer.app import _STATIC
-from tests.viewer.made import record, run_folder, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record, run_folder
 
 
 def run(folder: Path, values: list[float], **settings: object) -> Path:
@@ -21,7 +22,7 @@ def run(folder: Path, values: list[float], **settings: object) -> Path:
     (folder / "config.json").write_text(json.dumps({"settings": settings}))
     each = {"tokens": 10, "rollouts": 2, "step_s": 1800}
     rows = [{"step": i, "reward": value, **each} for i, value in enumerate(values, 1)]
-    write(folder / "metrics.jsonl", rows)
+    write_json_lines(folder / "metrics.jsonl", rows)
     return folder
 
 
@@ -35,7 +36,7 @@ def client(tmp_path: Path, browse):
         first,
         run(tmp_path / "b", [1.0, 1.0], lr=1, seed=1),
         run(tmp_path / "c", [0.5] * 4000 + [9.0] + [0.5] * 4000, lr=2, seed=0),
-        write(tmp_path / "scored.jsonl", [record(0)]),
+        write_json_lines(tmp_path / "scored.jsonl", [record(0)]),
     )
 
 

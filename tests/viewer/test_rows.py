@@ -18,8 +18,9 @@ import pytest
 from rlvr.data.rows import Journal
 from rlvr.errors import DataError
 from rlvr.viewer import Shown
+from tests.json_lines import write_json_lines
 from tests.processes import PATIENCE_S
-from tests.viewer.made import record, write
+from tests.viewer.made import record
 
 
 def shown(page: str) -> list[int]:
@@ -96,7 +97,7 @@ def test_a_group_stands_side_by_side(scored: Path, browse):
 
 def test_records_that_cannot_be_read_are_shown_beside_the_others(tmp_path: Path, browse):
     """A damaged line is counted, opened as text and costs no other row."""
-    path = write(tmp_path / "a.jsonl", [record(0), record(1)])
+    path = write_json_lines(tmp_path / "a.jsonl", [record(0), record(1)])
     with path.open("ab") as file:
         file.write(b'{"id": 2, "outc\xff\n[1]\n\n' + json.dumps(record(3)).encode() + b"\n")
     client = browse(path)
@@ -139,7 +140,7 @@ def test_records_with_odd_values_are_rows_like_others(tmp_path: Path, browse):
             "env": "e" * 1000,
         },
     ]
-    client = browse(write(tmp_path / "a.jsonl", odd))
+    client = browse(write_json_lines(tmp_path / "a.jsonl", odd))
     assert shown(client.get("/0/rows").text) == [1, 2, 3, 4]
     for n in range(4):
         assert client.get(f"/0/row/{n}").status_code == 200
@@ -149,7 +150,7 @@ def test_records_with_odd_values_are_rows_like_others(tmp_path: Path, browse):
 
 def test_a_file_that_is_being_written_is_followed(tmp_path: Path, browse):
     """Half a line is not read until it is whole; the page counts it then."""
-    path = write(tmp_path / "a.jsonl.partial", [record(0)])
+    path = write_json_lines(tmp_path / "a.jsonl.partial", [record(0)])
     line = json.dumps(record(1)).encode()
     with path.open("ab") as file:
         file.write(line[:50])
@@ -184,7 +185,7 @@ def test_a_partial_file_is_followed_to_its_end(ending: str, tmp_path: Path, brow
 
 def test_a_file_whose_writer_was_stopped_is_not_followed(tmp_path: Path, browse):
     """Nothing comes any more unless `rlvr score --resume` goes on."""
-    path = write(tmp_path / "a.jsonl.partial", [record(0)])
+    path = write_json_lines(tmp_path / "a.jsonl.partial", [record(0)])
     page = browse(path).get("/0/").text
     assert "Stopped before its end: no process writes it now." in page
     assert "data-renew" not in page
@@ -212,7 +213,7 @@ def test_a_file_that_is_replaced_is_read_anew(scored: Path, browse):
     """An overwritten output is another file: no row of the first is left."""
     client = browse(scored)
     assert len(shown(client.get("/0/").text)) == 12
-    other = write(
+    other = write_json_lines(
         scored.with_name("other"),
         [record(i, outcome="unparsed", why="no-answer") for i in range(40)],
     )
@@ -224,7 +225,7 @@ def test_a_file_that_is_replaced_is_read_anew(scored: Path, browse):
 
 def test_a_file_that_is_cut_and_written_anew_is_read_anew(tmp_path: Path, browse):
     """`rlvr score --overwrite` keeps the inode of the partial file, which may be larger by the next look at it."""
-    path = write(tmp_path / "a.jsonl.partial", [record(i) for i in range(3)])
+    path = write_json_lines(tmp_path / "a.jsonl.partial", [record(i) for i in range(3)])
     client = browse(path)
     assert shown(client.get("/0/rows?q=different-number").text) == []
     with Journal(tmp_path / "a.jsonl", overwrite=True) as journal:
@@ -237,7 +238,7 @@ def test_a_file_that_is_cut_and_written_anew_is_read_anew(tmp_path: Path, browse
 def test_a_last_line_that_is_written_anew_is_read_anew(tmp_path: Path, browse):
     """`rlvr score --resume` cuts a line that has no end, also where its JSON is whole; the head of the file stays."""
     rows = [record(i, completion="x" * 500) for i in range(20)]
-    path = write(tmp_path / "a.jsonl", rows)
+    path = write_json_lines(tmp_path / "a.jsonl", rows)
     size = path.stat().st_size
     with path.open("ab") as file:
         file.write(json.dumps(record(20)).encode())
@@ -257,7 +258,7 @@ def test_a_last_line_that_is_written_anew_is_read_anew(tmp_path: Path, browse):
 @pytest.mark.parametrize("depth", [985, 1015])
 def test_a_row_that_cannot_be_taken_costs_only_itself(depth: int, tmp_path: Path, browse):
     """Brackets that JSON can follow, and Python cannot make a text of."""
-    path = write(tmp_path / "a.jsonl", [record(i) for i in range(4)])
+    path = write_json_lines(tmp_path / "a.jsonl", [record(i) for i in range(4)])
     lines = path.read_bytes().splitlines(keepends=True)
     lines[1] = b'{"id": %b, "completion": "x", "outcome": "wrong"}\n' % (
         b"[" * depth + b"]" * depth
@@ -326,7 +327,7 @@ def test_files_that_cannot_be_listed_are_named(scored: Path, monkeypatch):
 
 def test_a_partial_file_is_followed_where_there_are_no_locks(tmp_path: Path, monkeypatch, browse):
     """Some file systems have none: then it is told by the time of its last change."""
-    path = write(tmp_path / "a.jsonl.partial", [record(0)])
+    path = write_json_lines(tmp_path / "a.jsonl.partial", [record(0)])
     client = browse(path)
 
     def refuse(*_: object) -> None:
@@ -342,9 +343,9 @@ def test_a_partial_file_that_was_removed_is_not_the_output_of_an_earlier_run(
     tmp_path: Path, browse
 ):
     """The older output beside it has other rows."""
-    older = write(tmp_path / "a.jsonl", [record(i) for i in range(3)])
+    older = write_json_lines(tmp_path / "a.jsonl", [record(i) for i in range(3)])
     os.utime(older, (1, 1))
-    path = write(tmp_path / "a.jsonl.partial", [record(7)])
+    path = write_json_lines(tmp_path / "a.jsonl.partial", [record(7)])
     client = browse(path)
     assert shown(client.get("/0/").text) == [1]
     path.unlink()
@@ -357,7 +358,7 @@ def test_a_partial_file_that_was_removed_is_not_the_output_of_an_earlier_run(
 
 def test_an_empty_file_has_no_rows_yet(tmp_path: Path, browse):
     """A run that has only begun."""
-    assert "no rows yet" in browse(write(tmp_path / "a.jsonl", [])).get("/0/").text
+    assert "no rows yet" in browse(write_json_lines(tmp_path / "a.jsonl", [])).get("/0/").text
 
 
 def test_parquet_of_another_tool_is_named_in_one_line(tmp_path: Path, scored: Path, browse):
@@ -392,7 +393,7 @@ def test_files_that_hold_no_rows_are_refused(content: bytes, says: str, tmp_path
 
 def test_a_path_that_is_not_there_does_not_hide_the_others(scored: Path, tmp_path: Path, browse):
     """The first page names it; a file that is still being written is named by its partial one."""
-    write(tmp_path / "b.jsonl.partial", [record(0)])
+    write_json_lines(tmp_path / "b.jsonl.partial", [record(0)])
     (tmp_path / "folder").mkdir()
     page = browse(scored, tmp_path / "b.jsonl", tmp_path / "folder").get("/").text
     assert "scored.jsonl" in page
@@ -440,11 +441,11 @@ def sorted_pair(row: list[str]) -> list[str]:
 
 def test_two_scored_files_show_where_they_disagree(tmp_path: Path, browse):
     """Joined by id, in whatever order; a click on a cell lists its rows, each with both texts."""
-    first = write(tmp_path / "a.jsonl", [record(i) for i in range(12)])
+    first = write_json_lines(tmp_path / "a.jsonl", [record(i) for i in range(12)])
     changed = [
         record(i, **({"outcome": "wrong", "why": "strict"} if i == 4 else {})) for i in range(13)
     ]
-    second = write(tmp_path / "b.jsonl", changed[::-1])
+    second = write_json_lines(tmp_path / "b.jsonl", changed[::-1])
     client = browse(first, second)
     assert "/compare" in client.get("/").text
     page = client.get("/compare?a=0&b=1").text

@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,9 @@ import pytest
 from rlvr.data.rollouts import write_rollouts
 from rlvr.viewer.curves import panels
 from rlvr.viewer.metrics import RunMetrics
-from tests.viewer.made import record, rollouts, run_folder, write
+from tests.json_lines import write_json_lines
+from tests.processes import run_python
+from tests.viewer.made import record, rollouts, run_folder
 
 
 def test_a_run_has_curves_steps_and_settings(tmp_path: Path, browse):
@@ -195,21 +195,21 @@ def test_curves_come_without_the_database():
                 assert pages.run_page(sources.all[0], "/0/")["panels"]
         print({"duckdb", "pyarrow", "fastapi", "torch"} & set(sys.modules))
     """
-    found = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
-    )
+    found = run_python(probe, check=True)
     assert found.stdout.strip() == "set()"
 
 
 def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
     """A run that was copied from elsewhere may hold links: only what is in the folder was given."""
-    secret = write(tmp_path / "secret.json", [{"settings": "concealed"}])
+    secret = write_json_lines(tmp_path / "secret.json", [{"settings": "concealed"}])
     run = run_folder(tmp_path / "a")
     (run / "config.json").unlink()
     (run / "config.json").symlink_to(secret)
     (run / "metrics.jsonl").unlink()
-    (run / "metrics.jsonl").symlink_to(write(tmp_path / "m", [{"step": 777, "accuracy": 1.0}]))
-    rows = write(tmp_path / "rows", [record(0, completion="concealed")])
+    (run / "metrics.jsonl").symlink_to(
+        write_json_lines(tmp_path / "m", [{"step": 777, "accuracy": 1.0}])
+    )
+    rows = write_json_lines(tmp_path / "rows", [record(0, completion="concealed")])
     (run / "rollouts" / "step-00000009.parquet").symlink_to(rows)
     client = browse(run)
     page = client.get("/0/").text + client.get("/0/rows?step=9").text
@@ -238,7 +238,7 @@ def test_curves_stay_in_their_frame(values: list[float | None], tmp_path: Path):
 
 def metrics(folder: Path, rows: list[dict[str, Any]]) -> RunMetrics:
     """The rows as a run's metrics."""
-    read = RunMetrics(write(folder / "metrics.jsonl", rows))
+    read = RunMetrics(write_json_lines(folder / "metrics.jsonl", rows))
     read.update()
     return read
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.viewer import Shown, export
-from tests.viewer.made import record, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record
 
 HOSTILE = {
     "script": "<script>alert(1)</script><img src=x onerror=alert(1)></pre></article>",
@@ -64,7 +65,7 @@ def test_hostile_texts_are_shown_as_text(name: str, tmp_path: Path, browse):
     row = record(
         0, **fields, parts={text: 1.0}, detail={text: text}, meta={text: text}, config={text: text}
     )
-    path = write(tmp_path / "a.jsonl", [row, {**row, "outcome": "wrong"}])
+    path = write_json_lines(tmp_path / "a.jsonl", [row, {**row, "outcome": "wrong"}])
     with path.open("ab") as file:
         file.write(text.encode("utf-8", "surrogatepass") + b"\n")
     client = browse(path)
@@ -91,7 +92,11 @@ def test_hostile_texts_are_shown_as_text(name: str, tmp_path: Path, browse):
 def test_script_tags_are_readable(tmp_path: Path, browse):
     """Shown as they were written, not taken away."""
     page = (
-        browse(write(tmp_path / "a.jsonl", [record(0, completion="<script>x</script>\x1b[1m")]))
+        browse(
+            write_json_lines(
+                tmp_path / "a.jsonl", [record(0, completion="<script>x</script>\x1b[1m")]
+            )
+        )
         .get("/0/row/0")
         .text
     )
@@ -104,7 +109,7 @@ def test_script_tags_are_readable(tmp_path: Path, browse):
 def test_a_long_text_is_cut_and_the_rest_can_be_seen(text: str, tmp_path: Path, browse):
     """A page holds 20,000 characters at once; the last piece and the whole plain text are a click away."""
     client = browse(
-        write(
+        write_json_lines(
             tmp_path / "a.jsonl",
             [record(i, completion=text + " END", answer="END") for i in range(3)],
         )
@@ -125,7 +130,9 @@ def test_a_long_text_is_cut_and_the_rest_can_be_seen(text: str, tmp_path: Path, 
 def test_many_line_breaks_are_counted(tmp_path: Path, browse):
     """An empty box would not say that the model wrote anything; the plain text has them all."""
     text = "first" + "\n" * 29 + "second" + "\n" * 5000 + "\\boxed{7}"
-    client = browse(write(tmp_path / "a.jsonl", [record(0, completion=text, answer="7")]))
+    client = browse(
+        write_json_lines(tmp_path / "a.jsonl", [record(0, completion=text, answer="7")])
+    )
     page = client.get("/0/row/0").text
     assert (
         "first"
@@ -233,7 +240,7 @@ def test_pages_are_read_only(scored: Path, browse):
 
 def test_a_file_name_is_no_pattern(tmp_path: Path, browse):
     """Query engines read `*` and `[` in names as patterns; only the file of this very name is opened."""
-    write(tmp_path / "a.jsonl", [record(0, completion="other")])
-    client = browse(write(tmp_path / "[a]*.jsonl", [record(0, completion="this")]))
+    write_json_lines(tmp_path / "a.jsonl", [record(0, completion="other")])
+    client = browse(write_json_lines(tmp_path / "[a]*.jsonl", [record(0, completion="this")]))
     assert "this" in client.get("/0/row/0").text
     assert "other" not in client.get("/0/").text

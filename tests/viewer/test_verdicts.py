@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.viewer.verdicts import failed_case
-from tests.viewer.made import record, write
+from tests.json_lines import write_json_lines
+from tests.viewer.made import record
 
 MATH = {"verifier": "math-verifier-v5", "outcome": "wrong", "why": "symbolic-different"}
 CODE = {
@@ -17,7 +18,7 @@ CODE = {
 
 
 def page(browse, tmp_path: Path, **row) -> str:
-    return browse(write(tmp_path / "a.jsonl", [record(0, **row)])).get("/0/row/0").text
+    return browse(write_json_lines(tmp_path / "a.jsonl", [record(0, **row)])).get("/0/row/0").text
 
 
 def test_both_sides_and_a_point_are_shown(browse, tmp_path):

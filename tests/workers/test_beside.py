@@ -29,7 +29,7 @@ from rlvr.workers import (
     run_program,
 )
 from rlvr.workers.loops import LoopThread
-from tests.processes import PATIENCE_S, ended, python
+from tests.processes import PATIENCE_S, ended, python, run_python
 
 SLEEP = ["/bin/sh", "-c", "sleep 600 & echo $!; wait"]
 
@@ -207,7 +207,7 @@ def test_a_program_may_be_over_before_its_owner_looks():
             run_program(["/bin/true"], name="true", owner="a test", limit_s=60)
         print("ended")
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python(code)
     assert done.stdout == "ended\n", done.stderr
 
 

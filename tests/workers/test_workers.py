@@ -15,7 +15,7 @@ from rlvr.workers import WorkerPool, usable_cores
 from rlvr.workers import pool as workers
 from rlvr.workers.pool import GivenUp
 from tests.environments import acting
-from tests.processes import PATIENCE_S, ended
+from tests.processes import PATIENCE_S, ended, run_python
 
 WALL_S = 60.0  # never reached by what is expected to succeed
 
@@ -231,7 +231,7 @@ def test_a_limit_we_live_under_ourselves_is_kept(tmp_path):
         with WorkerPool(acting, memory_mib=1 << 20) as pool:
             print(pool.run([1, "@hoard"], wall_s=60))
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python(code)
     assert done.stdout == "[1, WorkerError('MemoryError')]\n", done.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ from rlvr.errors import UsageError, WorkerDied, WorkerTimeout
 from rlvr.workers import WorkerPool
 from rlvr.workers import pool as workers
 from tests.environments import acting
-from tests.processes import children, ended, python
+from tests.processes import children, ended, python, run_python
 
 WALL_S = 60.0  # never reached by what is expected to succeed
 
@@ -190,7 +189,7 @@ def test_a_forked_child_has_workers_of_its_own():
         os.wait()
         print(json.dumps([mine, pool.call("@pid", wall_s=60)]))
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python(code)
     theirs, mine = map(json.loads, done.stdout.splitlines())
     assert mine[0] == mine[1] != theirs[0] == theirs[1]
     assert ended(theirs[0])
