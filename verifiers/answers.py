@@ -213,106 +213,161 @@ _NEAR = 80  # characters before it in which it may be denied
 # what a speaker says before the correction itself: "no, wait, …", but not the "no" of "no other"
 _ASIDE = (
     r"(?:(?:no(?=\s?[,.!…—–-]|\s(?:wait|actually|sorry|i|it|that|this)\b)|wait|hmm|actually|sorry|"
-    r"oops|unfortunately)[\s,.!…—–-]{1,4})"
+    r"oops|unfortunately|nein)[\s,.!…—–-]{1,4})"
 )
 _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
-    rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?[^\s.!?]{{1,40}}"
+    rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?(?:[^\s.!?]|\.\d){{1,40}}"
     rf"(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
     re.IGNORECASE,
 )
 _LEAST_WORD = 4  # characters: what takes an answer back, such as "not ", has no fewer
 _ENDING = 300  # characters at the end in which the last line and sentence are looked for
-_NOT = (  # one of them is in what denies
-    *("not", "never", "n't", "n’t", "anything", "regard", "ignore", "wrong", "incorrect", "false"),
-    *("mistake", "error", "trap", "true"),
-)
-# and it ends with one of these, if nothing but brackets and boxes open behind it
-_DENIAL_ENDS = (
-    *("not", "never", "n't", "n’t", " be", " equal", " to", " but", " except", " than", "regard"),
-    *("ignore", "box", "boxed", " answer", " result", "answer is", "value is", "result is"),
-    *("guess is", "mistake is", "error is", "trap is", " was", " get", " give", " say", " think"),
-    *(" write", "<answer>"),
-)
 _OPENERS = " \t\r\n:$*_({`[\\"
-_DOUBTS = (  # and one of these in what withdraws
-    *(
-        "wrong",
-        "incorrect",
-        "mistake",
-        "false",
-        "error",
-        "not ",
-        "retract",
-    ),
-    *("withdraw", "take ", "scratch", "disregard", "ignore", "forget"),
-    *("far from", "n't ", "n’t ", "would ", "kidding", "correction:", "edit:", "erratum"),
+_CLOSERS = "} \t\r\n$*_`()[].\\"
+_PUNCTUATION = " .,;:!$*([—–-\n"
+# the first words of what takes an answer back or names another one
+_TURNS = frozenset(
+    "or maybe perhaps possibly alternatively and and/or / i make rather it it's but though "
+    "although however is one a an another if when for so hence thus therefore wrong incorrect "
+    "false nonsense not no wait hmm actually sorry oops unfortunately was are were seems looks "
+    "would must cannot can't couldn't isn't which that that's this the they my does doesn't "
+    "just never correction edit erratum let please do don't scratch strike disregard ignore "
+    "forget nein ist est das c'est eso es oder ou o oppure".split()
+)
+# what ends a clause, behind which it may be taken back; or goes on with "but"
+_BREAKS = (".", "!", "?", "\n", "-", "—", "–", ":", " but ")
+_WRONG_ALONE = frozenset(("wrong", "incorrect", "false", "nonsense"))
+# the last words of what denies, where nothing but openers stands between it and the answer
+_DENIES = frozenset(
+    "not cannot never be equal to but except than means neither disregard ignore box result guess "
+    "get give say think write put choose <answer> nicht pas es niet nie".split()
+)
+# words that often stand before an answer: a denial has another word besides
+_STATES = frozenset("is was it it's that equals answer answer,".split())
+_FALSE = ("false", "wrong", "correct", "true", "the case")
+_DENIALS = (
+    *("not ", "n't ", "n’t ", "never ", "doubt", "no way", "wrong", "correct", "false"),
+    *("mistake", "trap", "regard", "ignore"),
 )
 _CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
 # the same in front of an answer: "is not $\boxed{5}$" denies it as much as "is not 5"
 _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
+_ANSWER = r"(?:that|this|it|(?:that|this|the|my) (?:\w{1,12} )?(?:answer|result|value|box))"
+_SAY = r"(?:answer|choose|get|give|put|say|think|write)"
+_IS_NOT = (
+    r"(?:(?:is|are|was|be|does|do|[a-z]+['’]s) (?:certainly |definitely |clearly )?not|"
+    r"(?:could|would|should|will|must|might) not(?= be)|can ?not|never|[a-z]+n['’]t)"
+)
 # "is not $\boxed{", "can never be", "isn't", "anything but", "the wrong answer is", "it is false
-# that it is", right in front of the answer
+# that it is", right in front of the answer, in small letters
 _DENIED = re.compile(
-    r"\b(?:(?:(?:is|are|was|be|does|do) (?:certainly |definitely |clearly )?not|can ?not|never|"
-    r"n['’]t|(?:is|was|be)n['’]t)(?: (?:ever )?(?:be|equal|equal to))?|"
+    rf"(?:\b(?=[a-z])(?:{_IS_NOT}(?: (?:ever )?(?:be|equal|equal to))?|by no means|neither|"
+    rf"(?:do not|don['’]t|never|no ?(?:one|body) would) {_SAY}|"
+    rf"(?:{_IS_NOT} (?:think|believe|say)|(?<!no )(?<!not )(?<!n.t )doubt|no way)(?: that)? "
+    rf"{_ANSWER}(?:['’]s| is| equals)|"
     # "cannot be anything but 5" affirms it
     r"(?<!not )(?<!n.t )(?<!not be )(?<!n.t be )(?<!never be )anything (?:but|except|other than)|"
     r"(?:disregard|ignore)(?: the (?:box|answer|result))?|"
-    r"(?:wrong|incorrect|false) (?:answer|result|guess) (?:is|was|would be)|"
+    r"(?:wrong|incorrect|false) (?:answer|result|guess)(?: (?:is|was|would be))?|"
     # a task may ask for an error, or where a mistake is
-    r"(?:mistake|error|trap) (?:is|would be) to (?:answer|get|give|say|think|write)|"
+    rf"(?:(?:mistake|error|trap) (?:is|would be)|be (?:a mistake|wrong)) to {_SAY}|"
     r"(?:common|easy) (?:mistake|trap) (?:is|would be)|"
-    r"(?:is|['’]s) (?:false|wrong|incorrect|untrue|not true|not the case) that "
-    r"(?:(?!\b(?:so|hence|thus|therefore|but|since|because)\b)[^.,;!?\n]){1,40}?)"
-    + _OPENED
-    + r"\Z",
+    r"(?:is|[a-z]+['’]s) (?:false|wrong|incorrect|untrue|not true|not the case) that "
+    r"(?:(?!\b(?:so|hence|thus|therefore|but|since|because)\b)[^.,;!?\n]){1,40}?|"
+    r"nicht|n['’]est pas|no es|n(?:on|ão) [èé]|niet|to nie)|"
+    r"(?:\A|[.!?;,\n] ?)not|\bне|不是|不等于)" + _OPENED + r"\Z"
+)
+# one of these is in what withdraws
+_DOUBTS = (
+    *("wrong", "correct", "false", "error", "not ", "n't ", "n’t ", "take", "nonsense", "retract"),
+    *("withdraw", "scratch", "strike", "regard", "ignore", "forget", "far from", "would "),
+    *("kidding", "never mind", "edit:", "erratum"),
+)
+_WRONG = (  # alone, or in another language, right behind an answer
+    r"wrong|incorrect|false|not correct|ist (?:falsch|nicht (?:richtig|korrekt))|est fau(?:x|sse)|"
+    r"das ist falsch|c['’]est faux|(?:eso )?es (?:falso|incorrecto)|это неверно|неверно|[✗✘❌]"
+)
+_IS_WRONG = re.compile(
+    rf"\A[\s.,;:!—–(-]*(?:{_WRONG})[.!)\s]*(?:\Z|\n)|"
+    r"\A(?:是错|不对|不正确|ではな|ではあり|じゃな|이 아니|가 아니|değil)",
     re.IGNORECASE,
 )
 # "wrong if x < 0" and "wrong for n = 1" speak of a case, and take nothing back
 _NOT_RIGHT = (
-    r"(?:clearly |also |actually |obviously |probably |simply )?(?:wrong|incorrect|mistaken|false|"
-    r"a mistake|an error|far from (?:right|correct|true)|"
-    r"not (?:right|correct|true|the (?:right |correct |final )?answer))\b"
+    r"(?:clearly |also |actually |obviously |probably |simply |definitely |certainly )?(?:wrong|"
+    r"incorrect|mistaken|false|nonsense|(?:a|my) mistake|an error|far from (?:right|correct|true)|"
+    r"(?:the|an?) (?:wrong|incorrect) (?:answer|result)|"
+    r"not (?:right|correct|true|what we want|the (?:right |correct |final )?answer))\b"
     r"(?! (?:for|if|when|where|unless|in|at|only|with|to)\b)"
 )
-_IT = r"(?:that|this|it|(?:that|this|the|my) (?:\w{1,12} )?(?:answer|result|value|box))"
-_IT_IS_NOT = (
-    rf"{_IT}(?:(?: is|'s|’s| was| seems| looks| must be) {_NOT_RIGHT}|"
-    r" (?:cannot|can't|can’t) be (?:right|correct)\b)"
+_BE_WRONG = (
+    rf"(?:(?:is|are|was|were|seems|looks|would be|must be) {_NOT_RIGHT}|(?:(?:cannot|can['’]t|"
+    r"couldn['’]t) be|isn['’]t) (?:right|correct|the (?:right |correct )?answer)\b)"
 )
+_IT_IS_WRONG = rf"(?:{_ANSWER}(?: above)?|the above|they)(?:['’]s {_NOT_RIGHT}| {_BE_WRONG})"
 # "\boxed{5}. Wait, that is wrong." and "I retract that.": what the text takes back is no statement,
 # and would be paid if a box alone counted
 _WITHDRAWN = re.compile(
-    rf"\A[\s.,;:!—–-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
-    rf"(?:(?:which )?(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT}|"
+    rf"\A[\s.,;:!—–(-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
+    rf"(?:(?:which )?{_BE_WRONG}|{_IT_IS_WRONG}|"
     r"(?:does not|doesn['’]t) (?:hold|work)\b(?! (?:for|if|when)\b)|"
     r"would (?:be|have been) [^.!?\n]{0,40}(?<!even )\bif\b)|"
-    rf"[.!?\n]\s{{0,4}}{_ASIDE}{{1,3}}{_IT_IS_NOT}|"
-    rf"(?:\A|(?:[.!?\n—–]|(?<!\w)-)\s{{0,4}}){_ASIDE}{{0,3}}(?:"
-    r"just kidding\b|(?:correction|edit|erratum):|(?:i|let me) (?:now |hereby |must |have to )?"
+    rf"\A[^.!?\n]{{0,60}} but {_IT_IS_WRONG}|"
+    rf"[.!?\n]\s{{0,4}}{_ASIDE}{{1,3}}{_IT_IS_WRONG}|"
+    rf"(?:\A|(?:[.!?\n—–]|(?<!\w)-)\s{{0,4}}){_ASIDE}{{0,3}}(?:please )?(?:"
+    r"just kidding\b|never mind\b|(?:correction|edit|erratum):|"
+    r"(?:i|let me) (?:now |hereby |must |have to )?"
     r"(?:retract|withdraw|take (?:that|this|it) back)\b|"
-    r"i (?:made|have made) an? (?:mistake|error)\b|"
-    r"(?:scratch|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
+    r"i (?:was wrong|(?:made|have made) an? (?:mistake|error))\b"
+    r"(?! (?:at first|first|before|earlier|initially|in|with|about)\b)|"
+    r"(?:do not|don['’]t) (?:accept|trust) (?:this|that|the)\b|"
+    r"(?:scratch|strike|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
     re.IGNORECASE,
 )
-# "\boxed{27} (or 28 if 0 counts)", "\boxed{27}, though it might be 28": beside a plain number
-_OR_NUMBER = re.compile(
-    r"[\s.,;:(—–-]{0,4}+(?:but |(?:al)?though )?(?:or(?: maybe| perhaps| possibly| even)?|"
-    r"(?:it|the answer) (?:could|might|may)(?: also| well)? be) \$?"
-    r"(?P<other>[+-]?\d[\d,]*(?:\.\d+)?%?)\$?(?=[.,;!?)\n]|\Z| (?:if|or|when|for|depending)\b)"
+# "\boxed{x} (perhaps y)", "\boxed{x}. I mean y.": any formula
+_OR_FORMULA = re.compile(
+    r"\A[\s.,;:(\[—–-]{0,4}+(?:(?:or )?(?:maybe|perhaps|possibly|vielleicht|rather)|alternatively|"
+    r"or (?:else|is it)|i meant?|make that|it should be|(?:al)?though the answer may be|"
+    r"(?:but )?it (?:might|could)(?: also| well)? be),? "
+    r"\$?([^\s.,;!?$()]*[\d\\+=^][^\s,;!?$()]*(?<!\.))\$?(?=[.,;!?)\]\s]|\Z)",
+    re.IGNORECASE,
 )
-_PLAIN_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
+_ONE_OF_SEVERAL = re.compile(
+    r"\A(?:is|,) (?:one|an?|another) (?:possib\w+|candidate|option|potential answer)\b",
+    re.IGNORECASE,
+)
+_PLAIN_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?|\\frac\{\d+\}\{\d+\}")
+_A_NUMBER = rf"\$?({_PLAIN_NUMBER.pattern})\\?%?\$?"
+_CLAUSE_END = r"(?=[.,;!?)\]\n。，]|\Z| (?:if|or|when|for|depending|is)\b)"
+_IF = r"\A(?:if|when|for)\b[^.\n]{1,60}?"
+# "\boxed{27} (or 28 if 0 counts)", "\boxed{27}, though 28 is possible": beside a plain number
+_OR_NUMBER = re.compile(
+    r"\A[\s.,;:(\[—–-]{0,4}+(?:(?:and/|but |(?:al)?though )?(?:or(?: even)?|(?:or )?it is|"
+    r"(?:it|the answer) (?:could|might|may)(?: also| well)? be) |(?:oder|ou?|oppure|или|/) |或者?|"
+    rf"(?:but|(?:al)?though) (?=\S+ is (?:also )?possible)){_A_NUMBER}{_CLAUSE_END}|"
+    rf"\A\({_A_NUMBER} (?:if|when|unless|in case)\b|"
+    rf"{_IF}(?:[,;]| and| or) {_A_NUMBER} (?:if|when|for|otherwise)\b|"
+    rf"{_IF}[,;] otherwise,? {_A_NUMBER}{_CLAUSE_END}",
+    re.IGNORECASE,
+)
+# "\boxed{27}. The correct answer is 28."
+_RESTATED = re.compile(
+    r"(?:\b(?:(?:correct|right|actual|true|final) (?:answer|value|result)|(?:the|my) answer) "
+    r"(?:is|should be|must be):?|(?:\A|\n)(?:final )?answer:) "
+    rf"{_A_NUMBER}{_CLAUSE_END}",
+    re.IGNORECASE,
+)
 # what a line of a list begins with: "- ", "1. ", "**(a) "
 _BULLET = r"[\s*_#>•.()\d-]{0,12}(?:\(?(?:[ivx]{1,4}|[a-z])[).] )?"
 _KIND = (
     r"(?:option|case|candidate|possibility|alternative|choice|scenario|(?:possible )?answer|"
-    r"solution|guess)"
+    r"solution|guess|fall|cas|caso|случай)"
 )
 # "Case 1: \boxed{3}" and "Case 2: \boxed{5}" cover two answers; the last one must not be paid
 _CANDIDATE = re.compile(
     rf"{_BULLET}(?:{_KIND}s? ?#?(?:\d+|[a-z]|one|two)\b|"
-    rf"(?:the )?(?:first|second|third|one|other|another) {_KIND}\b|"
-    r"(?:if|when|for|either|otherwise|else|or)\b)",
+    rf"(?:(?:the|my) )?(?:first|second|third|one|other|another) {_KIND}\b|"
+    r"(?:if|when|for|either|otherwise|else|or)\b|情况[一二三\d]|情形[一二三\d])",
     re.IGNORECASE,
 )
 # "\boxed{3}, or maybe \boxed{5}": two guesses
@@ -330,10 +385,14 @@ _SAYS_WHY = re.compile(
     re.IGNORECASE,
 )
 # "not $\boxed{4}$, but …": the first box is no answer, and no hedge either
-_REJECTED = re.compile(rf"(?:\bnot|n['’]t|\bneither){_OPENED}\Z", re.IGNORECASE)
+_REJECTED = re.compile(
+    r"(?:\bnot|n['’]t|\bneither|\bnicht|\bpas|\bno es|\bn(?:on|ão) [èé]|\bне|不是|"
+    rf"\b(?:at first|initially|first) (?:i|we) (?:thought|got|guessed)){_OPENED}\Z",
+    re.IGNORECASE,
+)
 _INSTEAD = re.compile(
-    r"[\s,;:.—–-]{0,8}(?:but|rather|instead|actually|(?:it|that)(?:['’]s| is)|the "
-    r"(?:\w{1,12} )?answer is)\b",
+    r"[\s,，;:.—–-]{0,8}(?:而是|(?:but|rather|instead|actually|sondern|mais|sino|mas?|а|"
+    r"(?:it|that)(?:['’]s| is)|the (?:\w{1,12} )?answer is)\b)",
     re.IGNORECASE,
 )
 _CORRECTS = re.compile(
@@ -353,7 +412,7 @@ _NAMES_BOX = re.compile(  # "I put it in \\boxed{}"
 )
 _HAS_LETTER = re.compile(r"[^\W\d_]")
 # a sentence ends with its sign; the space and dollar signs after it belong to neither piece
-_PIECE = re.compile(r"(?<=[.!?;])[\s$]+|\n")
+_PIECE = re.compile(r"(?<=[.!?;])(?<![Cc]ase \d\.)[\s$]+|\n")
 _REVERSED = re.compile(  # "5 is the answer"
     r"(?:^|[.!?]\s)[*_ \t]{0,8}(?:(?:so|thus|hence|therefore),? )?(?P<answer>[^\n.!?]{1,200}) "
     r"is (?:the|my) (?:final |correct |right )?answer[*_ \t]{0,8}[.!]?\s{0,8}\Z",
@@ -405,6 +464,8 @@ def refusal(found: Extraction) -> Verdict | None:
     """
     if found.flaw in ("empty-box", "unclosed-box"):
         return Verdict(Outcome.UNPARSED, why=found.flaw)
+    if found.flaw == "hedged" and not found.others:
+        return Verdict(Outcome.WRONG, why="hedged: it is one of several", answer=found.answer[:200])
     why = _REFUSED.get(found.flaw)
     return None if why is None else Verdict(Outcome.WRONG, why=why, answer=found.answer[:200])
 
@@ -710,52 +771,83 @@ def bare(answer: str) -> str:
 
 
 def _as_meant(text: str, found: Extraction) -> Extraction:
-    """The answer, flagged if the words around it ask, deny it or take it back."""
+    """The answer, flagged if the words around it ask, deny it, take it back or name another."""
     # an open box has all the rest of the text in it: there are no words behind it
     if found.flaw or found.method == "open-box":
         return found
-    begin = _CLOSED.match(text, found.stop)
-    stop = begin.end() if begin else found.stop
-    after = text[stop : stop + _AFTER].lower()
-    flaw: Flaw = ""
-    before = text[max(0, found.start - _NEAR) : found.start].lower()
-    # "Is it \boxed{5}?" asks; after a phrase `_line` has looked for the sign already
-    if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
-        flaw = "asked"
-    elif _is_withdrawn(after):
-        flaw = "retracted"
-    elif _may_be_denied(before) and _DENIED.search(before):
-        flaw = "denied"
-    elif _is_one_word(after):
-        return found
-    elif (other := _OR_NUMBER.match(after)) and _PLAIN_NUMBER.fullmatch(found.answer):
-        return found._replace(flaw="hedged", others=(other["other"],))
-    return found._replace(flaw=flaw) if flaw else found
+    after = text[found.stop : found.stop + _AFTER]
+    # most answers stand at the end
+    rest = after.strip(_CLOSERS)
+    if rest and not rest.isdecimal() and (behind := _as_gone_on(after, found)) is not found:
+        return behind
+    start = found.start
+    before = text[start - _NEAR if start > _NEAR else 0 : start].lower()
+    if _may_be_denied(before) and _DENIED.search(before):
+        return found._replace(flaw="denied")
+    return found
 
 
 def _may_be_denied(before: str) -> bool:
     """Whether what stands before an answer can end a denial: quicker than the pattern."""
     tail = before.removesuffix("\\boxed{").rstrip(_OPENERS)
-    # "is false that x = 5" ends with anything
-    ends = tail.endswith(_DENIAL_ENDS) or " that " in before or tail[-1:].isspace()
-    return ends and _has_any(before, _NOT)
-
-
-def _is_one_word(after: str) -> bool:
-    """Such as a unit, with which nothing can be taken back or added."""
-    return after.find(" ", 1) < 0
-
-
-def _is_withdrawn(after: str) -> bool:
-    """Whether what follows an answer takes it back, or puts another one in its place."""
-    # most answers stand at the end, with at most a full stop behind them
-    if len(after) < _LEAST_WORD or not _HAS_LETTER.search(after):
-        return False
-    has_words = not _is_one_word(after) or ":" in after  # "Correction:"
-    if has_words and _has_any(after, _DOUBTS) and _WITHDRAWN.search(after):
+    word = tail[tail.rfind(" ") + 1 :]
+    if word in _STATES:
+        return _has_any(before, _DENIALS)
+    if word in _DENIES or word[-3:] == "n't" or not word.isascii():
         return True
-    # a correction such as "No, Lyon." ends the text: further on it is about something else
-    return len(after) < _ENDING and _CORRECTION.match(after) is not None
+    if "box" in word or "<" in word:
+        return True
+    return " that " in before and _has_any(before, _FALSE)
+
+
+def _as_gone_on(after: str, found: Extraction) -> Extraction:
+    """The answer, flagged if what follows asks, takes it back or names another one."""
+    closed = _CLOSED.match(after)
+    after = after[closed.end() :] if closed else after
+    # "Is it \\boxed{5}?" asks; after a phrase `_line` has looked for the sign already
+    if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
+        return found._replace(flaw="asked")
+    # one word, such as a unit
+    if after.find(" ", 1) < 0 and ":" not in after and after.isascii():
+        is_wrong = after.strip(" .,!()-").lower() in _WRONG_ALONE
+        return found._replace(flaw="retracted") if is_wrong else found
+    word = after[:30].lstrip(_PUNCTUATION).partition(" ")[0].rstrip(".,!)").lower()
+    # else the sentence goes on, as behind units
+    turns = word in _TURNS or not word.isascii() or (after[0] == "(" and word[:1].isdigit())
+    if not turns and not _has_any(after.rstrip(" .\n"), _BREAKS):
+        return found
+    if _is_withdrawn(after, turns):
+        return found._replace(flaw="retracted")
+    if (others := _named_behind(after, found.answer, turns)) is not None:
+        return found._replace(flaw="hedged", others=others)
+    return found
+
+
+def _is_withdrawn(after: str, turns: bool) -> bool:
+    """Whether what follows an answer takes it back, or puts another one in its place."""
+    if turns and (
+        _IS_WRONG.match(after)
+        # a correction such as "No, Lyon." ends the text: further on it is about something else
+        or (len(after) < _ENDING and _CORRECTION.match(after))
+    ):
+        return True
+    return _has_any(after.lower(), _DOUBTS) and _WITHDRAWN.search(after) is not None
+
+
+def _named_behind(after: str, answer: str, turns: bool) -> tuple[str, ...] | None:
+    """The other answers named behind an answer; none of them where it is called one of several."""
+    if turns and (formula := _OR_FORMULA.match(after)):
+        return (formula[1],)
+    if turns and _ONE_OF_SEVERAL.match(after):
+        return ()
+    number = _OR_NUMBER.match(after) if turns else None
+    # further on the text may have gone over to another question
+    near = after[:_BEFORE]
+    if number is None and _has_any(near, ("nswer", " value ", " result ")):
+        number = _RESTATED.search(near)
+    if number is None or not _PLAIN_NUMBER.fullmatch(answer):
+        return None
+    return (number[number.lastindex or 0],)
 
 
 def _has_any(text: str, words: tuple[str, ...]) -> bool:

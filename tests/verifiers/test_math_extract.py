@@ -240,7 +240,9 @@ DENIALS = (
     "anything except|anything other than|disregard|ignore the box|disregard the answer|"
     "ignore the result|the wrong answer is|a false result was|wrong guess would be|a trap is to get|"
     "an error is to give|common mistake is|easy trap would be|a trap is to say|"
-    "a mistake is to write|an error is to think|it is false that x ="
+    "a mistake is to write|an error is to think|it is false that x =|it could not be|doesn't|neither|"
+    "by no means|it's not|i don't think that the answer is|i doubt it is|no way it's|nobody would say|"
+    "it would be wrong to answer|an incorrect result|never write|ist nicht|non è|não é|не|不是"
 ).split("|")
 BOXES = (r"\boxed{", r"\fbox{", r"\framebox{", "<answer>")
 OPENED = st.lists(st.sampled_from((*BOXES, r"\[", r"\(", *" $*_`:\n\xa0")))
