@@ -50,7 +50,7 @@ def steps_of(folder, name: str, numbers, **settings):
     algorithm = load_algorithm(name, **numbers)
     if algorithm.dynamic_sampling:
         algorithm = dataclasses.replace(algorithm, dynamic_sampling=False)
-    settings = {"prompts": 8, "group_size": 4, "steps": 2, "step_files": 1} | settings
+    settings = {"prompts": 4, "group_size": 4, "steps": 2, "step_files": 1} | settings
     with trainer(folder, algorithm=algorithm, **settings) as made:
         before = weights_digest(made.policy.model)
         made.run()
@@ -107,7 +107,7 @@ def test_a_policy_that_waits_for_its_critic_departs_from_nothing(tmp_path):
 def test_recording_changes_nothing(tmp_path):
     """A run with files has the weights of one without, and only the steps that are asked for."""
     _, _, plain = steps_of(tmp_path / "plain", "grpo", {}, step_files=2, steps=3)
-    with trainer(tmp_path / "other", algorithm="grpo", prompts=8, group_size=4, steps=3) as made:
+    with trainer(tmp_path / "other", algorithm="grpo", prompts=4, group_size=4, steps=3) as made:
         made.run()
         assert weights_digest(made.policy.model) == plain
     names = [file.name for file in (tmp_path / "plain" / "steps").iterdir()]

@@ -55,11 +55,14 @@ def run(folder, rules, name, **settings):
     return read_metrics(folder / "metrics.jsonl")
 
 
-@pytest.mark.parametrize("algorithm", ["grpo_process", "reinforce_pp", "a2c", "ppo"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["grpo_process", "reinforce_pp", "ppo", pytest.param("a2c", marks=pytest.mark.slow)],
+)
 def test_steps_teach_where_no_score_does(tmp_path, rules, algorithm):
     """A rule that likes the letter a: completions become full of it, though every verdict is WRONG."""
     settings = {"algorithm": algorithm, "group_size": 4}
-    rows = run(tmp_path / "run", rules, "letters", steps=25, lr=3e-2, **settings)
+    rows = run(tmp_path / "run", rules, "letters", steps=12, lr=6e-2, **settings)
     assert {row["reward"] for row in rows} == {0.0}
     assert rows[-1]["entropy"] < rows[0]["entropy"] / 2
 
