@@ -18,7 +18,7 @@ for module in (broken, sys.modules[__name__]):
 
 
 FIRST = {hole: name for name, (hole, _) in reversed(BROKEN.items())}
-"""Of several environments with the same hole, the others are slow; and so are three holes of four."""
+"""Of several environments with the same hole, the others are slow; and so are seven holes of eight."""
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ FIRST = {hole: name for name, (hole, _) in reversed(BROKEN.items())}
     [
         pytest.param(
             name,
-            marks=[pytest.mark.slow] * (name != FIRST[hole] or list(FIRST).index(hole) % 4 > 0),
+            marks=[pytest.mark.slow] * (name != FIRST[hole] or list(FIRST).index(hole) % 8 > 0),
         )
         for name, (hole, _) in BROKEN.items()
     ],
@@ -135,7 +135,8 @@ def test_a_judge_without_a_rule_before_it_is_a_hole():
         def task(self, index):
             return rlvr.Task(str(index), "What is 6 times 7?", reference="42")
 
-    report = check(Judged(), tasks=1, only=("exploits",))
+    others = [hole for hole in _EXPLOITS if hole != "judge-alone"]
+    report = check(Judged(), tasks=1, only=("exploits",), skip=others)
     assert "judge-alone" in {found.hole for found in report.findings}, report.findings
 
 

@@ -10,7 +10,7 @@ import rlvr
 from rlvr.testing import check
 from rlvr.testing.findings import Findings
 from rlvr.testing.rewritings import REWRITINGS
-from rlvr.testing.verifiers import check_verifier, strange_references
+from rlvr.testing.verifiers import LONG_TEXTS, check_verifier, strange_references
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.named import PLACES, make_verifier
@@ -105,9 +105,18 @@ def test_each_breach_is_found_with_its_text(
     assert all(finding.completion for finding in report.findings)
 
 
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_verifiers_have_the_properties(name: str):
-    """Usual wrappings, hedges, references of strangers, and texts of a megabyte."""
+def test_bundled_verifiers_have_the_properties(
+    name: str, whole: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Usual wrappings, hedges, references of strangers, and texts of a megabyte.
+
+    Not whole, a verifier has a sixth of these texts, and the next verifier has others.
+    """
+    if not whole:
+        part = LONG_TEXTS[BUNDLED.index(name) % 6 :: 6]
+        monkeypatch.setattr("rlvr.testing.verifiers.LONG_TEXTS", part)
     env, found = rlvr.make(name), Findings()
     check_verifier(env, list(itertools.islice(env.tasks(), 3)), found)
     assert not found.listed()

@@ -178,7 +178,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name, st
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "lora-one-step-off", "dpo", "ppo", "in-flight")
+QUICK = ("lora-one-step-off", "ppo", "in-flight")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")

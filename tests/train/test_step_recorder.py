@@ -12,6 +12,7 @@ from rlvr.cli.entry import main
 from rlvr.data.step_files import StepFile, read_step
 from rlvr.train import step_recorder
 from rlvr.train.gradient_sketch import sketch_of, weights_digest
+from tests.processes import in_turn
 from tests.train.bandit import trainer
 
 PARTS = {
@@ -59,7 +60,7 @@ def steps_of(folder, name: str, numbers, **settings):
     return files, before, after
 
 
-@pytest.mark.parametrize("case", PARTS)
+@pytest.mark.parametrize("case", in_turn(PARTS, 3))
 def test_steps_with_parts_verify(case: str, tmp_path):
     """Each quantity is what the judge makes of those before it."""
     files, before, after = steps_of(tmp_path / "run", *PARTS[case])
