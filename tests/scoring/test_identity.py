@@ -26,6 +26,7 @@ from rlvr.scoring.identity import (
     require_same,
 )
 from rlvr.types import Outcome, Verdict
+from tests.json_lines import write_json_lines
 
 CLI = "import sys; from rlvr.cli import main; sys.exit(main())"
 MINE = """\
@@ -69,7 +70,10 @@ class Shards:
         self.write("at_import.txt", "a")
         self.write("when_made.txt", "a")
         rows = [{"reference": "1", "completion": f"hello {i}"} for i in range(6)]
-        self.write("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        source = write_json_lines(folder / "in.jsonl", rows)
+        self.argv = ("score", f"{folder / 'mine.py'}:Mine", source, "--workers", 1, "-o")
+        self.out, self.partial = folder / "out.jsonl", folder / "out.jsonl.partial"
+        self.beside = identity_path(self.out)
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
@@ -80,12 +84,14 @@ class Shards:
         return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
 
     def score(self, number: int, *flags: str, **variables: str) -> Path:
-        at = self.folder
-        out = at / f"s{number}.jsonl"
-        argv = ["score", f"{at / 'mine.py'}:Mine", at / "in.jsonl", "-o", out, "--workers", 1]
-        done = self.run(*argv, "--shard", f"{number}/2", *flags, **variables)
+        out = self.folder / f"s{number}.jsonl"
+        done = self.run(*self.argv, out, "--shard", f"{number}/2", *flags, **variables)
         assert done.returncode == 0, done.stderr
         return out
+
+    def whole(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        """All rows into one file."""
+        return self.run(*self.argv, self.out, *flags)
 
     def join(self, *flags: str) -> subprocess.CompletedProcess[str]:
         """In this process: nothing of the user's is imported."""
@@ -110,7 +116,7 @@ def shards(first, tmp_path) -> Shards:
     folder.mkdir()
     copy = Shards(folder)
     for name in ("s1.jsonl", "s1.jsonl.shard.json"):
-        shutil.copy(first.folder / name, copy.folder / name)
+        shutil.copy(first.folder / name, folder / name)
     return copy
 
 
@@ -233,76 +239,63 @@ def test_data_are_digested_in_blocks_while_they_are_read(monkeypatch):
     assert blocks(b"a", b"B", b"c")["file 1, rows 1 to 2"] != short["file 1, rows 1 to 2"]
 
 
-def test_a_partial_file_without_its_identity_is_judged_by_its_digest(tmp_path):
+def test_a_partial_file_without_its_identity_is_judged_by_its_digest(shards):
     """What differs is not known then, so it is said that it does."""
-    shards = Shards(tmp_path)
-    out = tmp_path / "out.jsonl"
-    argv = ["score", f"{tmp_path / 'mine.py'}:Mine", tmp_path / "in.jsonl", "-o", out]
-    argv += ["--workers", 1]
-    assert shards.run(*argv).returncode == 0
-    whole = out.read_bytes()
-    out.rename(tmp_path / "out.jsonl.partial")
-    beside = tmp_path / "out.jsonl.identity.json"
-    known = beside.read_bytes()
-    beside.unlink()
+    assert shards.whole().returncode == 0
+    whole, known = shards.out.read_bytes(), shards.beside.read_bytes()
+    shards.out.rename(shards.partial)
+    shards.beside.unlink()
     shards.write("helper_of_mine.py", "y = 1\n")
-    refused = shards.run(*argv, "--resume")
+    refused = shards.whole("--resume")
     assert refused.returncode == 2
     assert "is not known: its identity is gone" in refused.stderr
     shards.write("helper_of_mine.py", "")
-    beside.write_bytes(known)
-    assert shards.run(*argv, "--resume").returncode == 0
-    assert out.read_bytes() == whole
+    shards.beside.write_bytes(known)
+    assert shards.whole("--resume").returncode == 0
+    assert shards.out.read_bytes() == whole
 
 
-def test_inputs_of_a_stopped_run_that_are_not_known_are_accepted_or_refused(tmp_path):
+@pytest.fixture
+def half(shards) -> bytes:
+    """What a run leaves that was stopped after three rows."""
+    assert shards.whole().returncode == 0
+    part = b"".join(shards.out.read_bytes().splitlines(keepends=True)[:3])
+    shards.out.unlink()
+    shards.partial.write_bytes(part)
+    return part
+
+
+def test_inputs_of_a_stopped_run_that_are_not_known_are_accepted_or_refused(shards, half):
     """The digest is of settings and code: rows of two word lists would stand in one file."""
-    shards = Shards(tmp_path)
-    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
-    argv = ["score", f"{tmp_path / 'mine.py'}:Mine", tmp_path / "in.jsonl", "-o", out]
-    argv += ["--workers", 1]
-    assert shards.run(*argv).returncode == 0
-    half = b"".join(out.read_bytes().splitlines(keepends=True)[:3])
-    beside = tmp_path / "out.jsonl.identity.json"
-    of_others = json.loads(beside.read_text()) | {"digest": "0" * 32}
-    out.unlink()
+    of_others = json.loads(shards.beside.read_text()) | {"digest": "0" * 32}
     for left in (None, json.dumps(of_others)):
-        partial.write_bytes(half)
-        beside.unlink() if left is None else beside.write_text(left)
-        refused = shards.run(*argv, "--resume")
+        shards.beside.unlink() if left is None else shards.beside.write_text(left)
+        refused = shards.whole("--resume")
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert "pass --overwrite to begin anew, or pass --accept inputs" in refused.stderr
-        assert partial.read_bytes() == half
-    assert shards.run(*argv, "--resume", "--accept", "inputs").returncode == 0
-    known = json.loads(beside.read_text())
+        assert shards.partial.read_bytes() == half
+    assert shards.whole("--resume", "--accept", "inputs").returncode == 0
+    known = json.loads(shards.beside.read_text())
     assert known["inputs"]
-    assert (
-        f"inputs of {partial}: not known, identity {known['digest']} there" in known["accepted"][0]
-    )
+    what = f"inputs of {shards.partial}: not known, identity {known['digest']} there"
+    assert what in known["accepted"][0]
 
 
-def test_what_was_accepted_and_what_was_then_recorded_is_noted(tmp_path):
+@pytest.mark.usefixtures("half")
+def test_what_was_accepted_and_what_was_then_recorded_is_noted(shards):
     """Both digests, of each file and of the whole: records of both stand in the file."""
-    shards = Shards(tmp_path)
-    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
-    argv = ["score", f"{tmp_path / 'mine.py'}:Mine", tmp_path / "in.jsonl", "-o", out]
-    argv += ["--workers", 1]
-    assert shards.run(*argv).returncode == 0
-    beside = tmp_path / "out.jsonl.identity.json"
-    before = json.loads(beside.read_text())
-    partial.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:3]))
-    out.unlink()
+    before = json.loads(shards.beside.read_text())
     shards.write("helper_of_mine.py", "y = 1\n")
-    assert shards.run(*argv, "--resume", "--accept", "code").returncode == 0
-    after = json.loads(beside.read_text())
+    assert shards.whole("--resume", "--accept", "code").returncode == 0
+    after = json.loads(shards.beside.read_text())
     name = "helper_of_mine"
     digests = f"{before['code'][name]} there, {after['code'][name]} recorded"
     assert f"{name} has another content: {digests}" in after["accepted"][0]
     assert f"{before['digest']} there, {after['digest']} recorded" in after["accepted"][1]
     # The first record has the old digest, which the file beside it explains.
-    out.rename(partial)
-    assert shards.run(*argv, "--resume").returncode == 0
-    assert json.loads(beside.read_text())["accepted"] == after["accepted"]
+    shards.out.rename(shards.partial)
+    assert shards.whole("--resume").returncode == 0
+    assert json.loads(shards.beside.read_text())["accepted"] == after["accepted"]
 
 
 def test_an_identity_without_end_is_not_read(tmp_path):
