@@ -1,13 +1,11 @@
 """References are read where a worker can be killed, within CPU time, and a row with another one is left out."""
 
-import asyncio
 import os
 import signal
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -15,48 +13,10 @@ import rlvr
 import rlvr.client
 from rlvr.environment import reading
 from rlvr.errors import DataError, DataWarning
-from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.base import BaseVerifier
 from rlvr.workers.threads import Threads
 from tests.processes import run_python
+from tests.scoring.animals import LIMIT_S, Animals, Awaited, Gates, Questions, Reads, spend
 from tests.scoring.test_services import service_of
-
-LIMIT_S = 0.3
-if "PYTEST_CURRENT_TEST" in os.environ:  # a worker that a test has started imports this file
-    reading.READ_CPU_S = LIMIT_S
-
-
-@dataclass(frozen=True)
-class Reads(BaseVerifier[str, str]):
-    """Reads "endless" without end, cannot read "bad", and fails with "odd" only when it judges."""
-
-    version = 1
-
-    def read(self, reference):
-        while reference == "endless":
-            try:
-                sum(range(1000))
-            except Exception:  # noqa: BLE001  a user's code may catch anything
-                continue
-        if reference == "bad":
-            raise DataError("no such animal")
-        return reference
-
-    def extract(self, text, task):
-        return text
-
-    def judge(self, answer, reference):
-        if reference == "odd":
-            raise DataError("found too late")
-        return Verdict(Outcome.CORRECT if answer == reference else Outcome.WRONG)
-
-
-class Animals(rlvr.Environment):
-    reward = rlvr.Correct(Reads())
-
-    def tasks(self):
-        yield from (rlvr.Task(f"{i}", "p", reference) for i, reference in enumerate(("a", "bad")))
-
 
 ROWS = [
     {"id": i, "reference": reference, "completion": "cat"}
@@ -96,25 +56,7 @@ def test_a_service_says_which_references_cannot_be_read():
     assert [number for number, _ in refused] == [number for number, _ in REFUSED]
 
 
-@dataclass(frozen=True)
-class Waits(Reads):
-    """Reads a path until there is a file, with 50 ms of CPU time before it looks; another text at once."""
-
-    def read(self, reference):
-        if reference.startswith("/"):
-            spend(0.05)
-            while not Path(reference).exists():
-                time.sleep(0.01)
-        return reference
-
-
-class Gates(rlvr.Environment):
-    """Tasks whose references are read by `Waits`."""
-
-    reward = rlvr.Correct(Waits())
-
-
-@pytest.mark.parametrize("kind", ["Gates", "Awaited"])
+@pytest.mark.parametrize("kind", [Gates, Awaited])
 def test_references_that_take_long_hold_up_no_other_caller(kind, tmp_path):
     """However many requests have one, a worker is left for those that have none; their turn comes all the same."""
     gate = str(tmp_path / "gate")
@@ -125,7 +67,7 @@ def test_references_that_take_long_hold_up_no_other_caller(kind, tmp_path):
         with rlvr.client.Client(url) as client:
             replies.extend(client.score(None, slow))
 
-    with service_of(globals()[kind](), workers=2) as url, rlvr.client.Client(url) as client:
+    with service_of(kind(), workers=2) as url, rlvr.client.Client(url) as client:
         threads = [threading.Thread(target=ask_slowly, daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -141,21 +83,6 @@ def test_references_that_take_long_hold_up_no_other_caller(kind, tmp_path):
     assert [reply.score.total for reply in mixed] == [1.0, 0.0, 1.0]
 
 
-class Awaited(rlvr.Environment):
-    """The same, and its verdicts are awaited, two at once."""
-
-    max_concurrent: ClassVar[int] = 2
-
-    def reference_of(self, value):
-        return Waits().read(value)
-
-    async def verify(self, task, completion):
-        await asyncio.sleep(0)
-        if task.reference == "opens":
-            Path(completion).touch()
-        return Waits().judge(completion, task.reference)
-
-
 def test_a_reference_that_takes_long_stops_no_other_in_its_process(tmp_path):
     """The first one is read only when the second is judged, in the one worker; its time stands still meanwhile."""
     gate = str(tmp_path / "gate")
@@ -163,18 +90,6 @@ def test_a_reference_that_takes_long_stops_no_other_in_its_process(tmp_path):
     with rlvr.Scorer(Awaited(), workers=1, wall_s=10) as scorer:
         assert [one.score.total for one in scorer.stream(rows)] == [1.0, 0.0]
         assert scorer.processes == (1, 0)
-
-
-class Questions(Animals):
-    """Tasks of the data set's own columns, or of a reference, by code that may take for ever."""
-
-    def task_from(self, row, id="row"):
-        if row["animal"] == "odd":
-            raise ValueError("no such column")
-        return rlvr.Task(id, "p", Reads().read(row["animal"]))
-
-    def reference_of(self, value):
-        return Reads().read(value)
 
 
 COLUMNS = [{"id": 0, "animal": "cat"}, {"id": 1, "reference": "endless"}]
@@ -375,9 +290,3 @@ def test_the_thread_that_watches_others_ends_when_there_are_none():
         [watching] = Threads(1, "test").submit(read).result()
         watching.join(60)
         assert not watching.is_alive()
-
-
-def spend(cpu_s):
-    until = time.thread_time() + cpu_s
-    while time.thread_time() < until:
-        sum(range(10_000))  # in user mode, which this timer counts
