@@ -65,8 +65,10 @@ score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
-NOT_QUICK := algo browser cli envs escapes interop outside peers ranks ray recipes samplers sandbox testing train vllm workers test_package.py \
-  frozen/test_formats.py serve viewer $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
+NOT_QUICK := adding agents algo browser cli envs escapes faults interop outside peers ranks ray recipes samplers sandbox testing train \
+  vllm workers test_package.py collect/test_flight.py collect/test_process_labels.py data/test_formats.py environment/test_mcp.py \
+  frozen/test_formats.py serve viewer $(addprefix scoring/test_,identity.py references.py services.py) \
+  $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))

@@ -39,6 +39,12 @@ class Trials(rlvr.Environment):
         return rlvr.Verdict(outcome, why=f"compared: with {task.reference}", answer=answer[:80])
 
 
+class Digits(Trials):
+    """The same tasks, and half a point for digits and nothing else."""
+
+    reward = rlvr.Correct() + 0.5 * rlvr.Format(str.isdecimal)
+
+
 def right(*indices: int) -> list[dict]:
     """Rows with the right answers to these tasks."""
     return [{"task": i, "completion": f"{i}"} for i in indices]

@@ -1,18 +1,32 @@
 """A policy as small as they come, and what holds a sampler's word against the model."""
 
-import pytest
-import torch
+from __future__ import annotations
 
-from rlvr.train.policy import Policy
-from rlvr.train.tiny import tiny
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # a folder's tests without a policy do not wait for torch
+    import torch
+
+    from rlvr.train.policy import Policy
 
 CHARSET = "0123456789+-= abcxy"
+
+
+def _make(options, **size) -> Policy:
+    from rlvr.train.policy import Policy
+    from rlvr.train.tiny import tiny
+
+    return Policy(*tiny(CHARSET, hidden=32, heads=4, kv_heads=2, **size), **options)
 
 
 @pytest.fixture(scope="session")
 def policy():
     """Two layers in float64, where a batch and a row alone agree to 1e-12.  Not to be changed."""
-    return Policy(*tiny(CHARSET, hidden=32, heads=4, kv_heads=2, dtype=torch.float64))
+    import torch
+
+    return _make({}, dtype=torch.float64)
 
 
 @pytest.fixture
@@ -20,9 +34,7 @@ def fresh():
     """Makes a policy in float32 that a test may change."""
 
     def make(seed: int = 0, layers: int = 2, **options) -> Policy:
-        return Policy(
-            *tiny(CHARSET, hidden=32, heads=4, kv_heads=2, layers=layers, seed=seed), **options
-        )
+        return _make(options, layers=layers, seed=seed)
 
     return make
 
@@ -30,6 +42,7 @@ def fresh():
 @pytest.fixture
 def full_logprobs():
     """Each row alone through the whole model, softmax over all of the logits: what everything is held against."""
+    import torch
 
     def of(model, rows, temperature: float = 1.0) -> list[torch.Tensor]:
         found = []

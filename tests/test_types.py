@@ -499,16 +499,6 @@ def test_a_decorator_that_takes_two_arguments_gets_two():
 # --------------------------------------------------------------------------------------- references
 
 
-def torch_scalars() -> list[tuple[Any, Any]]:
-    import torch
-
-    return [
-        (torch.tensor(0.1), 0.1),
-        (torch.tensor(8), 8),
-        (torch.tensor(0.1, dtype=torch.bfloat16), 0.1),
-    ]
-
-
 @pytest.mark.parametrize(
     ("given", "plain_value"),
     [
@@ -523,7 +513,6 @@ def torch_scalars() -> list[tuple[Any, Any]]:
         (Fraction(-1, 3), "-1/3"),
         ([np.int8(3), (Fraction(1, 2),)], [3, ("1/2",)]),
         ({"inputs": [np.int64(1)], "tests": ["a"]}, {"inputs": [1], "tests": ["a"]}),
-        *torch_scalars(),
     ],
 )
 def test_a_reference_has_pythons_own_numbers(given: Any, plain_value: Any):

@@ -1,12 +1,14 @@
 """Groups that are under way while the weights change: none is lost, repeated or too old, and a file can hold them."""
 
 import json
+import random
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
-from rlvr.collect import Sampling
+from rlvr.collect import Collector, Sampling
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import Scheduler
 from rlvr.samplers.protocol import Request
@@ -183,3 +185,27 @@ def test_parked_plays_do_not_count_the_steps_of_others(policy):
     sampler.steps += 100
     scheduler.advance()
     assert scheduler._waiting.now == 0
+
+
+@pytest.mark.parametrize("steps_take", [0.0, 0.01])
+def test_episodes_of_a_model_repeat_to_the_last_bit(policy, steps_take):
+    """The local sampler, few rows, an environment that takes its time or not: every number is the same."""
+
+    def groups(wait):
+        class Timed(Count):
+            id = "Count"
+
+            def user(self, task, transcript):
+                time.sleep(random.uniform(0, wait))
+                said = transcript[-1]["content"]
+                return "1" * (len(said) % 3) if len(said) % 5 else None
+
+        with Collector(
+            Timed(), policy.sampler(max_rows=5), group_size=4, sampling=Sampling(max_tokens=60)
+        ) as one:
+            assert one.groups.schedule == "tokens"
+            return one.collect(2).groups
+
+    first, again = groups(0.0), groups(steps_take)
+    assert [g.rollouts for g in first] == [g.rollouts for g in again]
+    assert max(len(r.turns) for g in first for r in g.rollouts) > 2

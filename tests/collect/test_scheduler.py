@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlvr.collect import Collector, Sampling, ScriptedSampler
+from rlvr.collect import Sampling, ScriptedSampler
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import run
 from rlvr.samplers.protocol import Request
@@ -191,30 +191,6 @@ def test_slow_steps_do_not_wait_for_each_other():
     """64 episodes step side by side; with eight threads the steps of all would take eight times as long."""
     with collector(Together(), ["x"], group_size=8) as one:
         assert one.collect(8).stats["unscored"] == 0
-
-
-@pytest.mark.parametrize("steps_take", [0.0, 0.01])
-def test_episodes_of_a_model_repeat_to_the_last_bit(policy, steps_take):
-    """The local sampler, few rows, an environment that takes its time or not: every number is the same."""
-
-    def groups(wait):
-        class Timed(Count):
-            id = "Count"
-
-            def user(self, task, transcript):
-                time.sleep(random.uniform(0, wait))
-                said = transcript[-1]["content"]
-                return "1" * (len(said) % 3) if len(said) % 5 else None
-
-        with Collector(
-            Timed(), policy.sampler(max_rows=5), group_size=4, sampling=Sampling(max_tokens=60)
-        ) as one:
-            assert one.groups.schedule == "tokens"
-            return one.collect(2).groups
-
-    first, again = groups(0.0), groups(steps_take)
-    assert [g.rollouts for g in first] == [g.rollouts for g in again]
-    assert max(len(r.turns) for g in first for r in g.rollouts) > 2
 
 
 @pytest.mark.parametrize("loses", ["one of them", "all"])

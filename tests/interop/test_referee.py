@@ -19,6 +19,7 @@ from rlvr.errors import UsageError
 from rlvr.interop import referee as module
 from rlvr.interop.referee import PEERS, cases, referee, referee_report
 from rlvr.viewer import report_page
+from tests.processes import in_turn
 
 pytest.importorskip("safetensors")
 
@@ -318,7 +319,7 @@ def partial_of(plain, **fixed):
     return lambda *args, **more: plain(*args, **more | fixed)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", in_turn(FAULTS, 3))
 def test_a_fault_that_trainers_had_is_named_in_ours(learner, fault, tmp_path, monkeypatch):
     """With the convention that would explain it, where there is one."""
     case, place, change, quantity, says = FAULTS[fault]

@@ -17,16 +17,8 @@ from rlvr.interop import to_gymnasium, to_openrlhf, to_trl, to_verl
 from rlvr.interop.adapter import TASK, Adapter, task_as_json
 from rlvr.interop.openrlhf import completion_in_query, remote_reply
 from rlvr.interop.verl import VerlStopped
-from tests.environments import Desk, Measured, Siblings, Trials
+from tests.environments import Desk, Digits, Measured, Siblings, Trials
 from tests.scoring.test_services import service_of
-
-SHAPED = rlvr.Correct() + 0.5 * rlvr.Format(str.isdecimal)
-
-
-class Digits(Trials):
-    """The same tasks, and half a point for digits and nothing else."""
-
-    reward = SHAPED
 
 
 @pytest.fixture(scope="module")
