@@ -24,6 +24,7 @@ from collections.abc import (
     Set,
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -221,6 +222,20 @@ class VLLMSampler(VLLMClient):
         cleanup_dist_env_and_memory()
 
 
+@dataclass(slots=True)
+class _Running:
+    """A request under way.
+
+    Attributes:
+        output: what the engine last said of it; None before its first token.
+        versions: of the weights that sampled each token so far; vLLM labels only the tokens of
+            requests that have finished.
+    """
+
+    output: Any = None
+    versions: list[int] = field(default_factory=list)
+
+
 class _EngineHere:
     """vLLM's engine in this process.
 
@@ -238,7 +253,7 @@ class _EngineHere:
         self.about: JsonObject = llm.collective_rpc("rlvr_describe")[0]
         self.taken: Sequence[str] = ()
         self.finished: set[str] = set()
-        self._outputs: JsonDict = {}  # what the engine last said of each request
+        self._running: dict[str, _Running] = {}
         self._lora: Any = None
         self.asleep = False
 
@@ -251,7 +266,7 @@ class _EngineHere:
         self.llm.llm_engine.add_request(
             name, prompt, SamplingParams(**parameters), lora_request=self._lora
         )
-        self._outputs[name] = None
+        self._running[name] = _Running()
         return name
 
     def step(self) -> None:
@@ -260,15 +275,18 @@ class _EngineHere:
             outputs = self.llm.llm_engine.step()
         for output in outputs:
             # Others may use the engine as well.
-            if output.request_id in self._outputs:
-                self._outputs[output.request_id] = output
+            if output.request_id in self._running:
+                running = self._running[output.request_id]
+                running.output, known = output, len(running.versions)
+                tokens = len(output.outputs[0].token_ids)
+                running.versions += [self.version] * (tokens - known)
                 if output.finished:
                     self.finished.add(output.request_id)
 
     def take(self, name: str) -> EngineAnswer:
         """The answer to a finished request."""
         self.finished.remove(name)
-        output = self._outputs.pop(name).outputs[0]
+        output = self._running.pop(name).output.outputs[0]
         # Spans of tokens by the label of the weights that sampled them.
         versions = token_versions((s.version, s.start, s.end) for s in output.weight_versions)
         logprobs = _values(output.token_ids, output.logprobs)
@@ -278,12 +296,12 @@ class _EngineHere:
         """End a request; returns what it has so far."""
         self.llm.llm_engine.abort_request([name])
         self.finished.discard(name)
-        result = self._outputs.pop(name)
-        if result is None:
+        running = self._running.pop(name)
+        if running.output is None:
             return EngineAnswer()
-        output = result.outputs[0]
-        versions = [self.version] * len(output.token_ids)
-        return EngineAnswer(output.token_ids, _values(output.token_ids, output.logprobs), versions)
+        output = running.output.outputs[0]
+        logprobs = _values(output.token_ids, output.logprobs)
+        return EngineAnswer(output.token_ids, logprobs, running.versions)
 
     def _without_compilation(self) -> AbstractContextManager[Any]:
         """On a CPU, vLLM's small functions are not compiled: that takes ten seconds each, and a C++
@@ -308,7 +326,7 @@ class _EngineHere:
         while not self.finished.issuperset(names):
             self.step()
         self.finished.difference_update(names)
-        outputs = [self._outputs.pop(name) for name in names]
+        outputs = [self._running.pop(name).output for name in names]
         return [
             # vLLM's entries are for all tokens of the text, the prompt's too.
             _values(row.completion_ids, output.prompt_logprobs[len(row.prompt_ids) :])

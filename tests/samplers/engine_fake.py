@@ -12,7 +12,10 @@ class FakeLLM:
     Attributes:
         weights: name → first number, of the weights that it was given last.
         calls: of methods that change it, in order.
+        tokens: of a completion, the end token among them.
     """
+
+    tokens = 2
 
     def __init__(self, end, about, **options):
         self.end, self.about, self.options, self.llm_engine = end, about, options, self
@@ -36,8 +39,9 @@ class FakeLLM:
     def step(self):
         outputs = []
         for name, (parameters, ids, prompt) in list(self.open.items()):
-            ids.append(self.end if ids else 4 + parameters.get("seed", 0) % 8)
-            finished = len(ids) == min(2, parameters["max_tokens"])
+            is_last = len(ids) == self.tokens - 1
+            ids.append(self.end if is_last else 4 + parameters.get("seed", 0) % 8)
+            finished = len(ids) == min(self.tokens, parameters["max_tokens"])
             outputs.append(self._output(name, list(ids), finished))
             if "prompt_logprobs" in parameters:
                 outputs[-1].prompt_logprobs = [
@@ -52,7 +56,9 @@ class FakeLLM:
             token_ids=ids,
             logprobs=[{token: SimpleNamespace(logprob=-0.5)} for token in ids],
             finish_reason=("stop" if ids[-1] == self.end else "length") if finished else None,
-            weight_versions=[SimpleNamespace(version=self.label, start=0, end=len(ids))],
+            weight_versions=[SimpleNamespace(version=self.label, start=0, end=len(ids))]
+            if finished
+            else None,
         )
         return SimpleNamespace(request_id=name, finished=finished, outputs=[completion])
 

@@ -128,6 +128,17 @@ def test_what_an_engine_here_has_begun_goes_on_from_its_tokens(engine, weights):
     assert list(sample.token_versions) == [3, 4, 4]
 
 
+def test_tokens_taken_back_after_a_sync_are_of_the_weights_that_sampled_them(engine, weights):
+    """vLLM labels finished requests alone; with the newest label an importance weight would be 1."""
+    engine.sync([weights], 3)
+    engine._engine.llm.tokens = 4
+    ask(engine, [0])
+    engine._engine.step()
+    engine.sync([weights], 4)
+    engine._engine.step()
+    assert list(engine.take_back([0])[0].versions) == [3, 4]
+
+
 def test_a_probe_loses_no_completion_that_is_under_way(engine, weights):
     """The engine computes a token for all of them when it computes one for the probe."""
     engine.sync([weights], 0)
