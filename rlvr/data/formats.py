@@ -32,6 +32,7 @@ from typing import IO, Any, Final, TypeAlias, cast
 from rlvr.data.hub import at_once
 from rlvr.data.limits import ROW_LIMITS, JsonSkim, RowLimits, batch_rows, is_too_large
 from rlvr.data.lines import Line, LongLine, Row, json_lines, parquet
+from rlvr.data.tables import table_rows
 from rlvr.errors import DataError
 
 __all__ = [
@@ -509,17 +510,10 @@ def _table(
     opened: Callable[[], IO[bytes]], name: str, delimiter: str, limits: RowLimits
 ) -> Iterator[Line]:
     """CSV or TSV with a header; every cell is a text, but for our own columns that are none."""
-    # Characters of a cell: a completion may be longer than the 131,072 that Python begins with.
-    csv.field_size_limit(max(csv.field_size_limit(), limits.size_bytes))
-    with (
-        _naming(name),
-        opened() as file,
-        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
-    ):
-        source = _TableText(text, limits)
+    with _naming(name), opened() as file:
         number = 0
         try:
-            rows = _table_rows(source, delimiter)
+            rows = table_rows(cast("io.BufferedIOBase", file), delimiter, limits)
             columns = next(rows, [])
             if columns is None or len(columns) > limits.values:
                 raise DataError(f"{name}: its header is too much: {limits.why}")
@@ -539,141 +533,6 @@ def _table(
             raise DataError(
                 f"{name}: cannot be read behind row {number}: {error}; it must be UTF-8 and quoted"
             ) from error
-
-
-class _LongRow(Exception):
-    """A row of a table is too long for `csv`, which takes four bytes for each character."""
-
-
-_CSV_LETTERS = 1 << 18
-_LINE_END = re.compile(r"\r\n|\n|\r")
-_MARK = re.compile(r'"|\r\n|\n|\r')
-_QUOTED = re.compile(r'[^"]*+(?:""[^"]*+)*+')  # a cell's text up to its last quotation mark
-
-
-class _TableText:
-    """The lines of a table, of which those of one row may have so many characters."""
-
-    def __init__(self, text: io.TextIOWrapper, limits: RowLimits) -> None:
-        self._text, self._limits = text, limits
-        self._held, self._at = "", 0  # what was read behind a long row, and where that goes on
-        self._begun: list[str] = []
-        self._size, self._most = 0, min(_CSV_LETTERS, limits.size_bytes)
-
-    def begin_row(self) -> None:
-        """The next line begins a row."""
-        self._begun, self._size = [], 0
-
-    def __iter__(self) -> _TableText:
-        return self
-
-    def __next__(self) -> str:
-        line = self._line()
-        if not line:
-            raise StopIteration
-        self._begun.append(line)
-        self._size += len(line)
-        if self._size > self._most:
-            raise _LongRow
-        return line
-
-    def _line(self) -> str:
-        if self._at == len(self._held):
-            return self._text.readline(self._most + 1)
-        start, end = self._at, _LINE_END.search(self._held, self._at)
-        self._at = len(self._held) if end is None else end.end()
-        line = self._held[start : self._at]
-        return line if end is not None else line + self._text.readline(self._most + 1)
-
-    def long_row(self, delimiter: str) -> list[str] | None:
-        """The cells of the row that was begun, as `csv` would read them; None if it has more
-        characters or cells than it may."""
-        self._held, self._at = "".join(self._begun) + self._held[self._at :], 0
-        self.begin_row()
-        plain = re.compile(f"[^{re.escape(delimiter)}\r\n]*+")
-        cells = list[str]()
-        while True:
-            if self._at >= len(self._held) - 1:
-                self._more()
-            is_quoted = self._held.startswith('"', self._at)
-            self._at += is_quoted
-            end = self._end(_QUOTED if is_quoted else plain)
-            if end > self._limits.size_bytes or len(cells) == self._limits.values:
-                self._pass_over(is_quoted=is_quoted)
-                return None
-            cell = self._held[self._at : end]
-            cells.append(cell.replace('""', '"') if is_quoted else cell)
-            self._at = end + is_quoted
-            if is_quoted and end == len(self._held):
-                raise csv.Error("unexpected end of data")
-            if self._held.startswith(delimiter, self._at):
-                self._at += 1
-                continue
-            if self._at >= len(self._held) - 1:
-                self._more()
-            line_end = _LINE_END.match(self._held, self._at)
-            if line_end is None and self._at < len(self._held):
-                raise csv.Error(f"{delimiter!r} expected after '\"'")
-            self._at = len(self._held) if line_end is None else line_end.end()
-            return cells if self._at <= self._limits.size_bytes else None
-
-    def _end(self, pattern: re.Pattern[str]) -> int:
-        """Where what is matched from here on ends; reading no further where it is too long."""
-        while True:
-            match = pattern.match(self._held, self._at)
-            end = self._at if match is None else match.end()
-            # The last sign may be half of two quotation marks.
-            is_whole = end < len(self._held) - 1 or end > self._limits.size_bytes
-            if is_whole or not self._more():
-                return end
-
-    def _more(self) -> bool:
-        """Whether there is more, which is held from then on."""
-        # As much again, so that a long cell is looked through a few times only.
-        size = max(_BLOCK, min(len(self._held), self._limits.size_bytes - len(self._held)))
-        block = self._text.read(size)
-        # So that no line end is cut in two.
-        while block.endswith("\r") and (sign := self._text.read(1)):
-            block += sign
-        self._held += block
-        return bool(block)
-
-    def _pass_over(self, *, is_quoted: bool) -> None:
-        """To the end of the row: the end of a line, before which quotes stand in pairs."""
-        while True:
-            if is_quoted:
-                match = _QUOTED.match(self._held, self._at)
-                self._at = len(self._held) if match is None else match.end()
-                is_inside = self._at < len(self._held) - 1
-            else:
-                mark = _MARK.search(self._held, self._at)
-                if mark is not None and mark[0] != '"':
-                    self._at = mark.end()
-                    return
-                self._at = len(self._held) if mark is None else mark.start()
-                is_inside = mark is not None
-            if is_inside:
-                self._at += 1
-                is_quoted = not is_quoted
-                continue
-            self._held, self._at = self._held[self._at :], 0
-            if not self._more():
-                self._at = len(self._held)
-                return
-
-
-def _table_rows(source: _TableText, delimiter: str) -> Iterator[list[str] | None]:
-    """The cells of each row; None for one that has too many characters."""
-    while True:
-        source.begin_row()
-        try:
-            for cells in csv.reader(source, delimiter=delimiter, strict=True):
-                yield cells
-                # This row is complete, so the next line begins another.
-                source.begin_row()
-            return
-        except _LongRow:
-            yield source.long_row(delimiter)
 
 
 def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, object]]:

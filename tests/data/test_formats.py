@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.data import formats
+from rlvr.data import tables
 from rlvr.data.formats import count_rows, read_rows, sources
 from rlvr.data.limits import ROW_LIMITS, RowLimits
 from rlvr.errors import DataError
@@ -349,38 +349,61 @@ def test_any_rows_come_back_from_lines_and_lists(tmp_path_factory, rows: list[di
 
 
 _SIGNS = st.sampled_from(['"', '"', '""', '",', ",", "\n", "\r", "\r\n", '"\n', "a", "bcd", "é"])
+_MANY_SIGNS = st.lists(_SIGNS, max_size=40).map("".join)
 
 
-@given(st.lists(_SIGNS, max_size=40).map("".join))
+def cells_or_error(reader) -> list[list[str] | str | None]:
+    rows: list[list[str] | str | None] = []
+    try:
+        rows.extend(reader)
+    except csv.Error:
+        rows.append("error")
+    return rows
+
+
+def cells_of(
+    text: str, limits: RowLimits, block: int, short: int = 6
+) -> list[list[str] | str | None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_SHORT_BYTES", short)
+        patch.setattr(tables, "_BLOCK", block)
+        file = io.BufferedReader(io.BytesIO(text.encode()))
+        return cells_or_error(tables.table_rows(file, ",", limits))
+
+
+def cells_of_csv(text: str) -> list[list[str] | str | None]:
+    return cells_or_error(csv.reader(io.StringIO(text, newline=""), strict=True))
+
+
+@given(_MANY_SIGNS, st.integers(1, 9))
 @settings(max_examples=300, deadline=None)
-def test_a_long_row_of_a_table_has_the_cells_that_csv_reads(text):
+def test_a_long_row_of_a_table_has_the_cells_that_csv_reads(text, block):
     """Long ones are read without `csv`, whose buffer takes four bytes for each character and whose
     caller a call for each line: 60 MB behind an open quote took 15 CPU s."""
+    assert cells_of(text, ROW_LIMITS, block) == cells_of_csv(text)
 
-    def read(reader) -> list[list[str] | str]:
-        rows: list[list[str] | str] = []
-        try:
-            rows.extend(reader)
-        except csv.Error:
-            rows.append("error")
-        return rows
 
-    def opened() -> io.TextIOWrapper:
-        return io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8-sig", newline="")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "_CSV_LETTERS", 6)
-        patch.setattr(formats, "_BLOCK", 5)
-        rows = read(formats._table_rows(formats._TableText(opened(), ROW_LIMITS), ","))
-    assert rows == read(csv.reader(opened(), strict=True))
+@given(st.lists(_MANY_SIGNS, max_size=5), st.integers(1, 9), st.integers(2, 20), st.integers(1, 4))
+@settings(max_examples=500, deadline=None)
+def test_a_row_that_is_too_long_ends_where_csv_ends_it(parts, block, most_bytes, most_cells):
+    """A quotation mark amid its text took all rows up to the next one with it."""
+    # Each part is whole rows.
+    text = "".join(f"{part}\n" for part in parts if "error" not in cells_of_csv(f"{part}\n"))
+    rows = cells_of(text, RowLimits(most_bytes, most_cells, 100), block)
+    expected = cells_of_csv(text)
+    assert len(rows) == len(expected)
+    for cells, whole in zip(rows, expected, strict=True):
+        in_file = 2 * len("".join(whole).encode()) + 3 * len(whole) + 2
+        is_large = in_file > most_bytes or len(whole) > most_cells
+        assert cells == whole or (cells is None and is_large)
 
 
 def test_an_open_quote_costs_blocks_and_not_lines(tmp_path, monkeypatch):
     """Each line behind it went through Python alone, up to the limit of a row and beyond."""
     path, lines = tmp_path / "in.csv", []
     path.write_bytes(b'a,b\n1,"' + b"x\n" * (1 << 20))
-    read = formats._TableText._line
-    monkeypatch.setattr(formats._TableText, "_line", lambda text: lines.append(0) or read(text))
+    read = tables._Lines.__next__
+    monkeypatch.setattr(tables._Lines, "__next__", lambda text: lines.append(0) or read(text))
     rows = list(read_rows(path, limits=RowLimits(1 << 20, 1000, 100)))
     assert [(line.row, line.error[:16]) for line in rows] == [(None, "it has more than")]
     assert len(lines) < 1 << 18
