@@ -37,9 +37,10 @@ from rlvr.cli.arguments import (
     environment_of,
     say_line,
 )
+from rlvr.console import label_text
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
-from rlvr.display import Activity
+from rlvr.display import Activity, LeftOut
 from rlvr.environment import Environment
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
@@ -60,6 +61,8 @@ _SAMPLING: Final = (
     "sampler_key_env", "sampler_folder", "sampler_positions",
 )  # fmt: skip
 """Flags that say what samples, with the names of a run's settings."""
+
+_SHOWN_UNSCORED: Final = 5  # reasons
 
 
 @dataclass
@@ -225,6 +228,12 @@ class EvalCommand:
             if rollout_file is not None and rollout_file.count:
                 rollout_file.finish()
         self._show(report, rollout_file, out)
+        unscored = LeftOut()
+        for task in report.tasks:
+            for why in task.unscored_whys:
+                unscored.add(task.task, why[:500])
+        for line in unscored.lines(_SHOWN_UNSCORED):
+            err.print(label_text("unscored:", line), soft_wrap=True)
         if report.truncated == 1 and self.endpoint is None:
             alarm = import_module("rlvr.train.alarm")
             say_line(err, alarm.never_ends(sampler.tokenization.format))

@@ -40,6 +40,7 @@ class TaskResult:
         truncated: number of completions that hit the token limit.
         reward: mean total of the scored completions; None if there are none.
         length: mean number of tokens of all completions.
+        unscored_whys: why each of those could not be scored, shape [unscored].
     """
 
     index: int
@@ -50,6 +51,7 @@ class TaskResult:
     truncated: int
     reward: float | None
     length: float
+    unscored_whys: tuple[str, ...] = ()
 
     @property
     def scored(self) -> int:
@@ -321,6 +323,11 @@ def result_of_scores(
         correct=tuple(verdict.correct for _, verdict in scored),
         answers=tuple(verdict.answer for _, verdict in scored),
         unscored=len(scores) - len(scored),
+        unscored_whys=tuple(
+            "no completion" if score is None else score.verdict.why
+            for score in scores
+            if score is None or score.total is None
+        ),
         truncated=sum(truncated),
         reward=fmean(total for total, _ in scored) if scored else None,
         length=fmean(lengths),

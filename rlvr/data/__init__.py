@@ -2,6 +2,7 @@
 
 formats          rows from files of any common format
 limits           what one row may take, held while it is read
+tables           the rows of CSV and TSV
 columns          where rows of other tools have prompt, reference and completion
 hub, named_sets  the hub, without waiting where it does not answer; sets of papers by name
 rows, lines      writes and reads JSON lines and Parquet, with checksums; one line of each

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import shutil
 import time
@@ -23,6 +24,7 @@ from rlvr.workers.threads import Threads
 __all__ = [
     "Checksummed",
     "lock_file",
+    "open_input",
     "publish",
     "read_bounded",
     "sync_file",
@@ -34,6 +36,7 @@ __all__ = [
 
 _LARGEST = 256 << 20  # bytes of an identity or a report
 _WORTH_A_THREAD = 1 << 20  # bytes
+_WRITER_S = 30.0  # for which a named pipe waits for its writer
 _LOCK_S = 0.5  # `rlvr view` asks by a lock of an instant whether a file is being written
 
 
@@ -183,6 +186,46 @@ def whole_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def open_input(path: Path) -> io.BufferedReader:
+    """Open a file to read it from its beginning.
+
+    Args:
+        path: the file or pipe.
+
+    Raises:
+        OSError: it cannot be opened; when it is read, no program has opened a named pipe to write
+            within 30 s.
+    """
+    if not path.is_fifo():
+        return path.open("rb")
+    # Otherwise opening would wait for a writer, for ever if none comes.
+    return io.BufferedReader(_Pipe(os.open(path, os.O_RDONLY | os.O_NONBLOCK), path))
+
+
+class _Pipe(io.FileIO):
+    """A named pipe."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        super().__init__(descriptor)
+        self._path, self._is_open = path, False
+
+    def readinto(self, buffer: Any) -> int | None:
+        until = time.monotonic() + _WRITER_S
+        while not self._is_open:
+            size = super().readinto(buffer)
+            if size == 0 and time.monotonic() > until:
+                why = f"a pipe that no program wrote to within {_WRITER_S:g} s; give a file"
+                raise OSError(errno.EPIPE, why, str(self._path))
+            if size == 0:  # no program has opened it to write; None: one has
+                time.sleep(0.01)
+                continue
+            self._is_open = True
+            os.set_blocking(self.fileno(), True)
+            if size:
+                return size
+        return super().readinto(buffer)
+
+
 def read_bounded(path: Path) -> bytes:
     """The content of a file of which no more than 256 MiB are read.
 
@@ -192,7 +235,7 @@ def read_bounded(path: Path) -> bytes:
     Raises:
         UsageError: it has more.
     """
-    with path.open("rb") as file:
+    with open_input(path) as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise UsageError(f"{path} has more than {_LARGEST >> 20} MiB; rlvr writes no such file")

@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, cast
 
+from rlvr.data.files import open_input
 from rlvr.data.hub import at_once
 from rlvr.data.limits import ROW_LIMITS, JsonSkim, RowLimits, batch_rows, is_too_large
 from rlvr.data.lines import Line, LongLine, Row, json_lines, parquet
@@ -62,6 +63,7 @@ Through: TypeAlias = Callable[[Iterable[bytes]], Iterable[bytes]]
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(?::[\w\[\]:%.-]+)?")
 _BLOCK = 1 << 20  # of a long line, or of an array, that is read at a time
 _SHOWN = 200  # characters of a row that is too large
+_ANEW = "it is damaged or cut short: write or copy it anew"
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 _MAGIC: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x1f\x8b", ".gz"),
@@ -216,11 +218,13 @@ def _by_ending(path: Path, through: Through | None, limits: RowLimits) -> Iterat
         return _json(partial(_opened, path), str(path), through, limits)
     if is_packed or ending not in ENDINGS:
         is_pipe = not path.is_file()
-        return _by_content(lambda: path.open("rb"), str(path), through, limits, is_pipe=is_pipe)
+        return _by_content(lambda: open_input(path), str(path), through, limits, is_pipe=is_pipe)
     return _binary(path, ending, limits)
 
 
 def _binary(path: Path, ending: str, limits: RowLimits) -> Iterator[Line]:
+    if not path.is_file():
+        raise DataError(f"{path}: {ending[1:]} is read at several places; give an ordinary file")
     readers = {".parquet": parquet, ".eval": _inspect_archive}
     return readers.get(ending, _arrow)(path, limits)
 
@@ -232,6 +236,7 @@ def _by_content(
     limits: RowLimits,
     *,
     is_pipe: bool,
+    is_unpacked: bool = False,
 ) -> Iterator[Line]:
     """A file whose name does not say what it is, or a pipe, which can be opened only once."""
     with _naming(name):
@@ -244,6 +249,9 @@ def _by_content(
     again = (lambda: file) if is_pipe else opened
     kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
     if kind in _PACKED:
+        # What unpacks to itself would be unpacked without end.
+        if is_unpacked:
+            raise DataError(f"{name}: packed more than once; unpack it, and give what comes out")
         unpacked = _unpack_file(file, kind) if is_pipe else None
         return _by_content(
             lambda: unpacked or _unpack_file(Path(name), kind),
@@ -251,10 +259,11 @@ def _by_content(
             through,
             limits,
             is_pipe=is_pipe,
+            is_unpacked=True,
         )
     if kind:
         path = Path(name)
-        if is_pipe or path.suffix in _PACKED:
+        if is_pipe or is_unpacked:
             raise DataError(
                 f"{name}: {kind[1:]} cannot be read from a pipe or packed; give it as a file of "
                 f"its own"
@@ -277,17 +286,19 @@ def _by_content(
 
 def _opened(path: Path) -> IO[bytes]:
     packing = path.suffix.lower()
-    return _unpack_file(path, packing) if packing in _PACKED else path.open("rb")
+    return _unpack_file(path, packing) if packing in _PACKED else open_input(path)
 
 
 def _unpack_file(file: Path | IO[bytes], packing: str) -> IO[bytes]:
+    packed = open_input(file) if isinstance(file, Path) else file
     if packing == ".gz":
-        return cast("IO[bytes]", gzip.open(file))
+        unpacked: Any = gzip.GzipFile(fileobj=packed)
+        if packed is not file:
+            unpacked.myfileobj = packed  # which it closes with itself
+        return cast("IO[bytes]", unpacked)
     import pyarrow as pa
 
-    return io.BufferedReader(
-        pa.CompressedInputStream(str(file) if isinstance(file, Path) else file, "zstd")
-    )
+    return io.BufferedReader(pa.CompressedInputStream(packed, "zstd"))
 
 
 @contextlib.contextmanager
@@ -296,9 +307,10 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:
-        raise DataError(f"{name}: cannot be read as gzip: {error}") from error
+        raise DataError(f"{name}: cannot be read as gzip: {error}; {_ANEW}") from error
     except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error}") from error
+        why = error.strerror or f"{error}; {_ANEW}"
+        raise DataError(f"{name}: cannot be read: {why}") from error
 
 
 def _parts(opened: Callable[[], IO[bytes]], name: str) -> Generator[bytes, None, None]:
@@ -433,12 +445,14 @@ def _array(blocks: Iterable[bytes], limits: RowLimits) -> Iterator[Line]:
             if fault is _NO_END:
                 return
             continue
-        try:
-            [line] = _number_rows([json.loads(value)])
-        except (ValueError, RecursionError) as error:
-            yield Line(number, None, f"not JSON: {error}", value[:2000])
-        else:
-            yield replace(line, number=number)
+        yield replace(_one_row(value), number=number)
+
+
+def _one_row(text: str) -> Line:
+    try:
+        return next(_number_rows([json.loads(text)]))
+    except (ValueError, RecursionError) as error:
+        return Line(1, None, f"not JSON: {error}", text[:2000])
 
 
 _NO_END = "not JSON: it has no end; no row behind it can be read"
@@ -567,7 +581,7 @@ def _arrow(path: Path, limits: RowLimits) -> Iterator[Line]:
             for number, row in enumerate(rows, 1):
                 yield Line(number, row, "" if row is not None else limits.why)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Arrow: {error}") from error
+        raise DataError(f"{path}: cannot be read as Arrow: {error}; {_ANEW}") from error
 
 
 def _is_saved_dataset(path: Path) -> bool:
@@ -604,15 +618,18 @@ def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:
                 if name.startswith("samples/") and name.endswith(".json")
             ]
             for number, name in enumerate(names, 1):
-                # As the archive says it, before anything is unpacked.
-                size = archive.getinfo(name).file_size
-                sample = b"" if size > limits.size_bytes else archive.read(name)
-                if not sample or is_too_large(sample, limits):
+                try:
+                    # The size that the archive says need not be true.
+                    with archive.open(name) as file:
+                        sample = file.read(limits.size_bytes + 1)
+                except (zipfile.BadZipFile, NotImplementedError, *_DAMAGED) as error:
+                    yield Line(number, None, f"cannot be unpacked: {error}")
+                    continue
+                if is_too_large(sample, limits):
                     yield Line(number, None, limits.why)
                     continue
-                [line] = _number_rows([json.loads(sample)])
-                yield replace(line, number=number)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, *_DAMAGED) as error:
+                yield replace(_one_row(sample.decode("utf-8", "replace")), number=number)
+    except (zipfile.BadZipFile, OSError) as error:
         raise DataError(
             f"{path}: cannot be read as a log of inspect: {error}; `inspect log convert --to json`"
         ) from error

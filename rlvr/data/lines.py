@@ -222,7 +222,9 @@ def parquet(path: Path, limits: RowLimits = ROW_LIMITS) -> Iterator[Line]:
         OSError,
         ValueError,
     ) as error:  # cut short, damaged, or texts that are not UTF-8
-        raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
+        raise DataError(
+            f"{path}: cannot be read as Parquet after row {number}: {error}; write or copy it anew"
+        ) from error
 
 
 # Whichever is reached first: short rows go in thousands, and long ones do not pile up.

@@ -371,12 +371,24 @@ class Environment(Stepping):
         Raises:
             UsageError: neither this method nor a verifier is defined.
         """
-        if self._verifier is None:
+        self.require_verdicts()
+        assert self._verifier is not None, "this method is the one that it would be without"
+        return verified(self._verifier, completion, task)
+
+    def require_verdicts(self) -> None:
+        """Refuse an environment that no completion can be judged with.
+
+        Raises:
+            UsageError: it has neither a `verify` nor a verifier.
+        """
+        if type(self).verify is Environment.verify and self._verifier is None:
+            unread = getattr(self, "verifier", None) is not None
             raise UsageError(
                 f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, "
                 "completion), or name a verifier, reward = Correct(MathVerifier())"
+                + "; its attribute verifier is not read"
+                * unread
             )
-        return verified(self._verifier, completion, task)
 
     @property
     def is_async(self) -> bool:
@@ -696,16 +708,18 @@ def _cell(row: Mapping[str, object], column: str | Callable[[Row], object], wher
 
 
 def require_environment(env: object) -> None:
-    """Refuse what is no environment.
+    """Refuse what is no environment, or judges nothing.
 
     Args:
         env: what was given as one.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or see `Environment.require_verdicts`.
     """
     if not isinstance(env, Environment):
         raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v4') gives one")
+    for member in env.members.values():
+        member.require_verdicts()
 
 
 def require_one_reply(env: Environment, why: str) -> None:

@@ -3,7 +3,7 @@ in the order of the rows."""
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -71,11 +71,13 @@ class Taken:
     Attributes:
         number: of its row, counted from 1.
         item: what is to be scored.
+        letters: of its texts.
         seen: its observation, once it is there.
     """
 
     number: int
     item: Item
+    letters: int
     seen: Seen | None = None
 
 
@@ -89,6 +91,7 @@ class Ordering(Generic[_R]):
         by_group: whether consecutive completions of one task go to the second stage together, not
             one by one.
         with_tasks: whether tasks that a worker has made of a row are made here, too.
+        most_letters: no item is taken while the texts of those under way have so many.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Ordering(Generic[_R]):
         *,
         by_group: bool,
         with_tasks: bool = True,
+        most_letters: float = math.inf,
     ) -> None:
         self._with_tasks = with_tasks or by_group
         self._source = ItemReader(env, rows, on_error)
@@ -107,6 +111,7 @@ class Ordering(Generic[_R]):
         self._by_group = by_group
         self._combine = combine
         self._window: deque[Taken] = deque()
+        self._letters, self._most_letters = 0, most_letters  # of all in it
         self._pending: list[
             tuple[Item, Observation]
         ] = []  # of one task, for a reward that compares
@@ -115,13 +120,20 @@ class Ordering(Generic[_R]):
         self.ended = False  # whether every row was taken
 
     def take(self, most: int) -> list[Taken]:
-        """The next items; fewer than `most` only if there are no more.
+        """The next items; fewer than `most` if there are no more, or if those under way have too
+        many letters.
 
         Args:
             most: greatest number of items.
         """
-        items = [Taken(number, item) for number, item in itertools.islice(self._items, most)]
-        self.ended = len(items) < most
+        items = list[Taken]()
+        while len(items) < most and self._letters < self._most_letters:
+            number, item = next(self._items, (0, None))
+            if item is None:
+                self.ended = True
+                break
+            items.append(Taken(number, item, letters := _letters_of(item)))
+            self._letters += letters
         self._window += items
         return items
 
@@ -137,6 +149,7 @@ class Ordering(Generic[_R]):
         """
         while self._window and self._window[0].seen is not None:
             entry = self._window.popleft()
+            self._letters -= entry.letters
             assert entry.seen is not None
             # In the order of the rows, and only now: rows that a worker has refused are not made
             # here.
@@ -223,6 +236,12 @@ class Ordering(Generic[_R]):
                 scores = scores.result()
             self._groups.popleft()
             yield from zip(items, scores, strict=True)
+
+
+def _letters_of(item: Item) -> int:
+    task = item.task
+    texts = (item.completion.text, task.prompt, task.reference, *task.meta.values())
+    return sum([len(text) for text in (*texts, *item.row.values()) if type(text) is str])
 
 
 def _same(task: Task, other: Task) -> bool:

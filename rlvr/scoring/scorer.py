@@ -46,6 +46,7 @@ __all__ = ["Scorer", "score"]
 # others
 _AHEAD = 100
 _SLICE_S = 1.0  # of a wait
+_LETTERS = 16 << 20  # of all texts under way: each row may have as many as a row may
 _Window: TypeAlias = deque[tuple[list[Taken], Future[list[Seen]]]]
 """Chunks under way, in order."""
 
@@ -269,7 +270,12 @@ class Scorer:
         """
         window: _Window = deque()
         ordering = Ordering(
-            self.env, rows, on_error, self.combine, by_group=self.env.reward.group_level
+            self.env,
+            rows,
+            on_error,
+            self.combine,
+            by_group=self.env.reward.group_level,
+            most_letters=_LETTERS,
         )
         at_once = self.env.max_concurrent
         try:

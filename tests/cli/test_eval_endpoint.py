@@ -91,6 +91,8 @@ def test_what_was_lost_is_asked_for_again(evaluated, tmp_path):
         assert code == 1
         assert "2 completions could not be had; the last: sampling-failed: " in words
         assert "--resume asks for them again" in words
+        assert "unscored: " in words
+        assert "(and 1 more for this reason)" in words
         before = (tmp_path / "kept.jsonl").read_text()
         assert "not now" not in before  # all rollouts of the task are lost: nothing to keep
         served.bodies += [{}] * 9

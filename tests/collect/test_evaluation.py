@@ -110,6 +110,12 @@ def test_what_we_could_not_score_is_in_no_metric():
 
     report = run(Lossy(), script, n=2)
     assert report.unscored == 3
+    assert [task.unscored_whys for task in report.tasks] == [
+        (why := report.tasks[0].unscored_whys[0],),
+        (why, why),
+        (),
+    ]
+    assert why.startswith("worker-error: RuntimeError: as asked")
     assert [(task.scored, task.unscored, task.reward) for task in report.tasks] == [
         (1, 1, 1.0),
         (0, 2, None),

@@ -4,6 +4,8 @@ import csv
 import gzip
 import io
 import json
+import os
+import subprocess
 import tracemalloc
 import zipfile
 
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.data import tables
+from rlvr.data import files, tables
 from rlvr.data.formats import count_rows, read_rows, sources
 from rlvr.data.limits import ROW_LIMITS, RowLimits
 from rlvr.errors import DataError
@@ -94,6 +96,47 @@ def test_the_same_rows_come_out_of_every_format(tmp_path, form, named):
     assert [line.row for line in lines] == ROWS
     assert [line.number for line in lines] == list(range(1, len(ROWS) + 1))
     assert count_rows(path) >= (len(ROWS) if form.startswith("rows.jsonl") and named else 0)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl.gz.gz", "rows.gz"])
+def test_what_is_packed_more_than_once_is_refused(tmp_path, name):
+    """A file can be made that unpacks to itself, and another hides its size twice."""
+    (tmp_path / name).write_bytes(gzip.compress(gzip.compress(LINES)))
+    with pytest.raises(DataError, match="packed more than once; unpack it"):
+        list(read_rows(tmp_path / name))
+
+
+def test_a_pipe_without_a_writer_is_refused_and_a_late_writer_is_waited_for(tmp_path, monkeypatch):
+    """It stopped a command for ever; a writer may take as long as it likes with its first row."""
+    path = tmp_path / "in.jsonl"
+    os.mkfifo(path)
+    monkeypatch.setattr(files, "_WRITER_S", 0.2)
+    with pytest.raises(DataError, match=r"a pipe that no program wrote to within 0.2 s; give a"):
+        list(read_rows(path))
+    shell = f"exec 3>'{path}'; sleep 1; printf '{{\"a\": 1}}\\n' >&3"
+    with subprocess.Popen(["/bin/sh", "-c", shell]):
+        monkeypatch.setattr(files, "_WRITER_S", 60.0)
+        assert [line.row for line in read_rows(path)] == [{"a": 1}]
+
+
+def test_a_pipe_cannot_be_read_at_several_places(tmp_path):
+    os.mkfifo(tmp_path / "in.parquet")
+    with pytest.raises(DataError, match="parquet is read at several places; give an ordinary file"):
+        list(read_rows(tmp_path / "in.parquet"))
+
+
+def test_a_bad_sample_of_an_archive_costs_itself_alone(tmp_path):
+    """Also one of which the archive says another size than it has: it was unpacked whole."""
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log:
+        log.writestr("samples/1.json", b'{"a": 1}')
+        log.writestr("samples/2.json", b"{")
+        for number in (3, 4):
+            log.writestr(f"samples/{number}.json", b'{"a": "' + b"x" * 50_000 + b'"}')
+        log.infolist()[-1].file_size = 1000
+    lines = list(read_rows(path, limits=RowLimits(4000, 1000, 100)))
+    assert [line.row for line in lines] == [{"a": 1}, None, None, None]
+    assert [line.error[:8] for line in lines[1:]] == ["not JSON", "it has m", "cannot b"]
 
 
 def test_an_array_is_read_bit_by_bit(tmp_path, monkeypatch):

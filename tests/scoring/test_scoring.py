@@ -16,6 +16,7 @@ import pytest
 
 import rlvr
 from rlvr.errors import UsageError, WorkerError
+from rlvr.verifiers.math import MathVerifier
 from tests.environments import Trials
 from tests.processes import PATIENCE_S, children, ended, python, run_python
 
@@ -271,6 +272,22 @@ def test_a_scorer_is_for_environments():
     for wrong in (Trials, "gsm8k-v4"):
         with pytest.raises(UsageError, match=r"is not an environment; rlvr\.make"):
             rlvr.Scorer(wrong)
+
+
+def test_an_environment_that_judges_nothing_is_refused_at_once():
+    """Each completion was UNSCORED; a verifier that is not in the reward is not read."""
+
+    class Judged(rlvr.Environment):
+        verifier = MathVerifier()
+
+        def task(self, index):
+            return rlvr.Task(str(index), "1+1?", reference="2")
+
+    with pytest.raises(UsageError, match=r"reward = Correct\(.*its attribute verifier is not read"):
+        rlvr.Scorer(Judged())
+    right = Judged().with_reward(rlvr.Correct(MathVerifier()))
+    [scored] = rlvr.score(right, [{"task": 0, "completion": "\\boxed{2}"}], workers=0)
+    assert scored.outcome == "correct"
 
 
 def test_an_environment_that_cannot_be_shipped_says_what_holds_it():

@@ -55,6 +55,21 @@ def test_a_row_names_its_task_in_one_of_four_ways(scorer):
     assert (own.outcome, own.item.row) == ("correct", {"question": "?", "solution": "x"})
 
 
+def test_long_rows_are_not_read_far_ahead(scorer):
+    """120 rows of 8 MiB, each within its limit, took 1.5 GiB; short ones are taken in thousands."""
+    taken = []
+
+    def long_rows():
+        for number in range(40):
+            taken.append(number)
+            yield {"task": number, "completion": "x" * (4 << 20)}
+
+    stream = scorer.stream(long_rows())
+    next(stream)
+    assert len(taken) <= 6
+    assert len(list(stream)) == 39
+
+
 def test_what_parquet_fills_with_none_was_never_given(scorer):
     """A column that one row has and another has not."""
     row = {
