@@ -14,6 +14,33 @@ VERIFIER = MathVerifier()
 
 # fmt: off
 RIGHT = {
+    "numbers with words, signs and units that people write": [
+        (r"12\pi\text{ cm}^2", "12π cm²"), (r"12\pi\text{ cm}^2", "12 pi square cm"), (r"25\text{ m/s}", "25 mps"),
+        (r"25^\circ\text{C}", "25 C"), (r"25^\circ\text{C}", "25 degrees"), (r"\$1,250.50", "USD 1250.50"),
+        (r"\$1250.50", "1250 dollars and 50 cents"), ("2500000", "2.5M"), ("2500000", "two and a half million"),
+        ("2500000", "2 million 500 thousand"), (r"150\text{ minutes}", "two and a half hours"), ("500000", "half a million"),
+        (r"3\frac17", "3 and 1/7"), ("3, 1/7", "3 and 1/7"), ("12", "Twelve (12)"), ("12", r"\text{12 (twelve)}"),
+        ("12", "There are 12 cats."), ("12", r"\text{There are 12 cats.}"), ("12", "exactly 12"), ("3:2", "three to two"),
+        ("42", "42_{10}"), ("42", r"42\text{ (QED)}"), ("42", r"42\,\square"), (r"\frac34", "3/4 (simplified)"),
+        ("3.14", r"\approx 3.14"), (r"\infty", "inf"), (r"\infty", r"\text{positive infinity}"), (r"-\infty", "-inf"),
+        (r"3:45\text{ PM}", "3:45 in the afternoon"), (r"3:45\text{ PM}", "15:45 h"), ("0", "0 roots"),
+        (r"13\text{ nautical miles}", "13 nmi"), (r"65\%", "65 pct"),
+    ],
+    "rare LaTeX, logic and sets": [
+        (r"\frac16", r"\genfrac{}{}{}0{1}{6}"), (r"0.\overline{142857}", r"0.\dot{1}4285\dot{7}"), (r"\pm 3i", r"\mp 3i"),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\pmatrix{1&2\cr3&4}"), ("27", r"\framebox[3cm][c]{27}"),
+        (r"A^c\cap B^c", r"\complement A\cap\complement B"), (r"A^c\cap B^c", r"A^\complement\cap B^{\mathsf{c}}"),
+        (r"\neg p\lor\neg q", "!p || !q"), (r"\neg p\lor\neg q", "not p or not q"), (r"\neg p\lor\neg q", "~p ∨ ~q"),
+        (r"\neg p\lor\neg q", r"\bar p+\bar q"), (r"\neg p\land\neg q", r"\text{not }p\text{ and not }q"),
+        (r"(-\infty,-2)\cup(2,\infty)", r"]-\infty,-2[\,\cup\,]2,\infty["), ("(2,1)", r"\{(2,1)\}"),
+        (r"(-\infty,-2)\cup(2,\infty)", r"(-\infty,-2),(2,\infty)"), ("(2,1)", r"x=2 \\ y=1"),
+    ],
+    "sentences that say one word": [
+        (r"\text{does not exist}", "The limit does not exist"), (r"\text{converges}", "It converges"),
+        (r"\text{prime}", "prime number"), (r"\text{Thursday}", "on Thursday"), (r"\text{Thursday}", "Thu"),
+        (r"\text{neither}", "Neither even nor odd"), (r"\text{neither}", r"f\text{ is neither}"), ("B", "The answer is B"),
+        ("B", "[B]"), ("B", "5 (B)"), (r"\text{May 4}", "on May 4"), (r"\text{Bob}", "bob"),
+    ],
     "notation that is rare": [
         (r"\frac34", "^3/_4"), (r"\frac34", r"{}^3\!/_4"), (r"\frac34", r"\genfrac{}{}{}{}{3}{4}"),
         (r"\binom{n}{k}", r"\genfrac(){0pt}{}{n}{k}"), ("x\\le3", "x\u2266" "3"), ("-3", "\u8d1f3"), ("2+5i", "2+i5"),
@@ -282,6 +309,20 @@ RIGHT = {
 }
 
 WRONG = {
+    "numbers with words, signs and units that people write": [
+        (r"12\pi\text{ cm}^2", "12π cm"), (r"25^\circ\text{C}", "25 F"), (r"\$5", "EUR 5"), ("2500000", "2.5k"),
+        ("2500000", "2 million 400 thousand"), (r"3\frac17", "3, 1/7"), ("12", "Twelve (13)"), ("12", "12 (wrong)"),
+        ("12", "There are not 12 cats."), ("3:2", "two to three"), ("42", "42_8"), ("27", r"\approx 27"),
+        ("27", r"x\approx 27"), (r"\frac{1}{36}", r"\approx\frac{1}{36}"), (r"\infty", "-inf"),
+        (r"3:45\text{ PM}", "3:45 in the morning"), ("3:2", "3:2 (girls to boys)"),
+    ],
+    "logic, sets and sentences": [
+        (r"\neg p\lor\neg q", "not p and not q"), (r"\neg p\lor\neg q", "!p && !q"), (r"\{2,3\}", "2 or 3"),
+        (r"\neg p\lor\neg q", r"\bar p\bar q"), (r"A\cup B", "A+B"), ("(2,1)", r"\{2,1\}"), (r"\text{Anna}", "An na"),
+        (r"\text{does not exist}", "It does not"), (r"\text{converges}", "It does not converge"), ("B", "7 (A)"),
+        (r"\text{neither}", "not neither"), (r"\text{prime}", "not a prime number"), (r"\text{Thursday}", "Tue"),
+        (r"(-\infty,3)\cup(3,\infty)", r"(-\infty,3),(3,\infty),3"),
+    ],
     "notation that is rare": [
         ("2-5i", "2+i5"), ("2+5i", "2 + -5i"), ("1-\\sqrt2", "1+-\\sqrt2"), ("y=C+Dx", "y=Ax+A"),
         (r"n\equiv 2\pmod 3", r"n\equiv 2\ (\mathrm{mod}\ 6)"), ("x=2, y=1", "x = 1; y = 2"), ("5", r"\text{minus 5}"),

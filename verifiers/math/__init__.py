@@ -8,6 +8,7 @@ completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form
 verifier, policy, api           `MathVerifier`; its settings; parts of it for a notebook
 fold, limits, cut               spellings folded into one; what is refused before it is parsed
 reading, forms                  a text as a form; the kinds of forms
+remarks                         what is said beside a value
 shapes, statement               other readings of a form; all that was read as one tree
 arithmetic, words, units        exact values; numbers in words; what may stand beside a number
 nouns, clock, quantity          counted things; times and dates; a number with what belongs to it

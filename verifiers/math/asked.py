@@ -26,6 +26,10 @@ from rlvr.verifiers.math.units import canonical, measure
 __all__ = ["FORMS", "NamedForm", "not_as_asked"]
 
 _LARGEST_PRIME = 10**9
+_SIGNS = {
+    "percent": re.compile(r"percent|%|\bpct\b", re.IGNORECASE),
+    "unit": re.compile(r"\btimes?\b|\boften\b", re.IGNORECASE),
+}
 _IN_UNIT = re.compile(
     r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
 )
@@ -64,7 +68,17 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
         is_due = form.holds(reference)
         if is_due and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
             return form.name
+    if _has_sign(answer, reference) and not _SIGNS[answer.op].search(prompt):
+        return "a plain number"
     return "" if _is_in_unit(answer, reference, prompt) else "another unit"
+
+
+def _has_sign(answer: Node, reference: Node) -> bool:
+    """12% or 12 times beside 12."""
+    if answer.op not in _SIGNS or reference.op != "num":
+        return False
+    is_sign = answer.op == "percent" or answer.value == "time"
+    return is_sign and written_value(answer.args[0]) == Fraction(reference.value)
 
 
 @lru_cache(maxsize=512)
@@ -90,7 +104,9 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
         return True
     unit = reference.value if reference.op == "unit" else ""
     measurable = {name for name in named_units if name and measure(name)}
-    return answer.value in ({unit} if unit else measurable) or not measurable
+    due = {unit} if unit else measurable
+    sizes = set(map(measure, due)) - {None}  # kph is km/h
+    return answer.value in due or measure(answer.value) in sizes or not measurable
 
 
 def _numbers(tree: Node) -> list[Node]:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 from rlvr.verifiers.math.latex.tree import Node, sym, walk
 
-__all__ = ["connective", "is_boolean", "is_reducible", "same_truth"]
+__all__ = ["as_logic", "connective", "is_boolean", "is_reducible", "same_truth"]
 
 _MOST_LETTERS = 8
 _SETS = {"union": "or", "intersection": "and", "minus": "minus"}
+_ALGEBRA = {"add": "or", "mul": "and"}
 _EXPONENTS = (sym("c"), sym("C"), sym("complement"))
 
 
@@ -41,6 +42,23 @@ def is_boolean(node: Node) -> bool:
     """
     connected = any(below.op == "logic" for below in walk(node))
     return connected or (connective(node)[0] != "" and all(map(_is_set_name, _letters(node))))
+
+
+def as_logic(node: Node) -> Node | None:
+    r"""`\bar p + \bar q` as \neg p \lor \neg q; None of a formula without a negation.
+
+    Args:
+        node: the tree of a sum or product.
+    """
+    nodes = list(walk(node))
+    is_algebra = node.op in _ALGEBRA and all(below.op in (*_ALGEBRA, "sym") for below in nodes)
+    has_negation = any(connective(below)[0] == "not" for below in nodes)
+    return _join(node) if is_algebra and has_negation else None
+
+
+def _join(node: Node) -> Node:
+    kind = _ALGEBRA.get(node.op)
+    return Node("logic", tuple(map(_join, node.args)), kind) if kind else node
 
 
 def same_truth(a: Node, b: Node) -> bool:

@@ -13,7 +13,8 @@ __all__ = ["date", "time_of_day"]
 
 _TIME = re.compile(
     r"(\d{1,2})(?: ?(?::|h(?= ?\d)|\.(?=\d\d ?[ap])) ?([0-5]\d))?(?: ?: ?([0-5]\d))?"
-    r"(?: ?([ap])\.? ?m\.?)?(?: ?o'? ?clock)?",
+    r"(?: ?([ap])\.? ?m\.?| in the (?:(morning)|afternoon|evening))?"
+    r"(?: ?o'? ?clock| ?h(?:ou)?rs?| ?h)?",
     re.IGNORECASE,
 )
 _NAMED = {"noon": 12 * 3600, "midnight": 0, "12 noon": 12 * 3600, "12 midnight": 0}
@@ -26,7 +27,7 @@ _MONTH = {name[:length]: at for at, name in enumerate(_MONTHS, 1) for length in 
 _DATE_WORD = re.compile(r"[A-Za-z]+|\d+")
 _DATE = re.compile(r"[A-Za-z0-9 ,.]{5,40}")
 _ISO = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
-_FILLERS = frozenset(("of", "the", "st", "nd", "rd", "th"))
+_FILLERS = frozenset(("of", "on", "the", "st", "nd", "rd", "th"))
 
 
 def time_of_day(text: str) -> Clock | None:
@@ -38,6 +39,10 @@ def time_of_day(text: str) -> Clock | None:
     if match is None or words.isdecimal():
         return None
     hour, half = int(match[1]), (match[4] or "").lower()
+    if " in the " in words.lower():
+        half = "a" if match[5] else "p"
+    if words[-1].lower() in "hrs" and not match[2]:
+        return None  # 8 hours
     # 24:00 is midnight; 24:30 is no time.
     if hour == 24 and not half and match[2] and int(match[2]) == int(match[3] or 0) == 0:
         return Clock(text, 0, True)  # 24:00

@@ -49,7 +49,7 @@ _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
 # C, c, C_1: constants of integration of a reference.  An answer may choose more letters for its
 # own.
 _ARBITRARY = re.compile(r"[Cc](?:_\{[0-9]\})?")
-_ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKck]|[Cck](?:_\{[0-9]\})")
+_ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKabck]|[CKck](?:_\{[0-9]\})")
 _BESIDE_C = frozenset("ABDK")
 _MOST_PAIRS = 2500
 
@@ -102,7 +102,7 @@ def _same(a: Node, b: Node) -> bool:
     if a.op == b.op == "rel":
         return _relations(a, b)
     if boolean.is_boolean(a) or boolean.is_boolean(b):
-        return boolean.same_truth(a, b)
+        return boolean.same_truth(boolean.as_logic(a) or a, b)
     if a.op == b.op == "congruent":
         return _congruences(a, b)
     if realsets.is_set(a) or realsets.is_set(b):

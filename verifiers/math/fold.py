@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -21,6 +22,7 @@ from rlvr.verifiers.math.words import number, pairs
 __all__ = [
     "Swaps",
     "fold",
+    "mixed",
     "squeeze",
     "swap",
     "swaps",
@@ -53,7 +55,7 @@ _TRANSLATE = str.maketrans(
     _PLAINER
     | dict.fromkeys("°º", r"^\circ ")
     # Ticks around an answer, and marks that have no width, say nothing.
-    | dict.fromkeys("✓✔✅", " ")
+    | dict.fromkeys("✓✔✅□∎■", " ")
     | dict.fromkeys("“”\u200b\u2060\ufeff", "")
     | {sign: rf" \{name} " for sign, name in _NAMED.items()}
     # NFKC makes 1⁄2 of ½, with a fraction slash.
@@ -72,9 +74,10 @@ _ROOT = re.compile(r"√\s{0,4}(\d+(?:\.\d+)?|\(|\{|)")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
 # `pi` and `sin` without a backslash, not within a word.
 _PLAIN_NAME = re.compile(
-    r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)"
+    r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|inf|infty|infinity)"
     r"(?![A-Za-z])"
 )
+_CALLED = {"inf": "infty", "infinity": "infty"}
 # 3^{\text{rd}}, 5^{th}: an ordinal is its number.
 _ORDINAL = re.compile(
     r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}"
@@ -153,7 +156,37 @@ def swaps(*rows: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Swaps
     return tuple((sign, re.compile(pattern), new) for sign, pattern, new in rows)
 
 
+_LOGIC = pairs(r"not \neg  and \land  or \lor  implies \implies  ! \neg  ~ \neg  || \lor  && \land")
+
+
+def _with_signs(match: re.Match[str]) -> str:
+    """Logic as people and programs write it, in signs."""
+    sign = re.compile(r"(?i:not|and|or|implies)\b|\|\||&&|[!~]")
+    return sign.sub(lambda found: f" {_LOGIC[found[0].lower()]} ", match[0])
+
+
 _PLAIN_SIGNS = swaps(
+    *(  # not p or not q
+        (
+            sign,
+            r"(?i)\A(?:not )?[a-z](?: (?:and|or|implies) (?:not )?[a-z])*\Z",
+            _with_signs,
+        )
+        for sign in ("not ", "NOT ", "Not ")
+    ),
+    *(  # !p || !q
+        (
+            sign,
+            r"\A(?:[!~(\s]|\\neg)*[A-Za-z](?![A-Za-z])(?:[A-Za-z](?![A-Za-z])|[!~()\s]|\|\||&&|\\neg)*\Z",
+            _with_signs,
+        )
+        for sign in ("||", "&&")
+    ),
+    (  # ~p, which is no space
+        "~",
+        r"(\A|\(|\\(?:lor|land|vee|wedge|to|implies)\s)\s?~\s?(?=[A-Za-z](?![A-Za-z])|\()",
+        r"\1\\neg ",
+    ),
     ("frac{", r"(?<![\\A-Za-z])[dt]?frac(?=\{)", r"\\frac"),
     ("**", r"\*\*", "^"),
     (">=", ">=", r" \\ge "),
@@ -173,7 +206,42 @@ _PLAIN_SIGNS = swaps(
 _MARKUP = swaps(
     ("{,}", r"(?<=\d)\{,\}(?=\d)", "."),  # 3{,}14: before three digits it groups
     ("{:}", r"(?<![a-zA-Z])\{:\}", ":"),
-    (r"\genfrac", r"\\genfrac\s?\{\}\s?\{\}\s?\{[^{}]*\}\s?\{\d?\}", r"\\frac"),
+    (r"\genfrac", r"\\genfrac\s?\{\}\s?\{\}\s?\{[^{}]*\}\s?(?:\{\d?\}|\d)", r"\\frac"),
+    (  # 0.\dot{1}4285\dot{7}: the first and the last digit of a period
+        r"\dot",
+        r"\\dot\s?\{?(\d)\}?(\d{0,40})\\dot\s?\{?(\d)\}?",
+        r"\\overline{\1\2\3}",
+    ),
+    (  # TeX's own \pmatrix{1&2\cr3&4}
+        "matrix{",
+        r"\\([pbBvV]?matrix)\{((?:[^{}]|\{[^{}]{0,60}\}){1,800})\}",
+        lambda m: rf"\begin{{{m[1]}}}{m[2]}\end{{{m[1]}}}".replace(r"\cr", "\\\\ "),
+    ),
+    (r"\framebox", r"\\framebox\s?(?:\[[^\[\]]{0,20}\]\s?){0,2}", ""),
+    (  # ]1, 2[ \cup [3, 4[
+        r"\cup",
+        r"(?:\A|(?<=\\cup)|(?<=\\cup[ ])|(?<=\\cup\\,))([\[\]])([^\[\]()]{1,80})([\[\]])",
+        lambda m: f"{'(' if m[1] == ']' else '['}{m[2]}{')' if m[3] == '[' else ']'}",
+    ),
+    (  # x = 2 \\ y = 1
+        r"\\",
+        r"\A([^=\\&{}]{1,30}=[^=\\&{}]{1,60}?)\s?\\\\\s?([^=\\&{}]{1,30}=[^=\\&{}]{1,60})\Z",
+        r"\1, \2",
+    ),
+    (r"\mp", r"\A(?:(?!\\pm).)*\Z", lambda m: m[0].replace(r"\mp", r"\pm")),
+    (  # A^{\mathsf{c}}
+        r"\mathsf",
+        r"\^\s?(?:\\mathsf\s?\{([cCT])\}|\{\s?\\mathsf\s?(?:\{([cCT])\}|([cCT]))\s?\})",
+        lambda m: f"^{m[m.lastindex or 1]}",
+    ),
+    *(  # \text{not }p\text{ or not }q
+        (
+            sign,
+            r"\\text\s?\{\s?(?:(and|or)\s)?not\s?\}(?=\s?[a-zA-Z(\\])",
+            lambda m: {"and": r"\land", "or": r"\lor", None: ""}[m[1]] + r"\neg ",
+        )
+        for sign in ("not }", "not}")
+    ),
     (
         r"\genfrac",
         r"\\genfrac\s?\{?\(\}?\s?\{?\)\}?\s?\{0[^{}]*\}\s?\{\d?\}",
@@ -213,6 +281,9 @@ _NUMERALS = swaps(
         rf"\A{_POWER}(?:{_POWER}){{1,20}}\Z",
         lambda m: _BESIDE.sub(r"\1 \\cdot ", m[0]),
     ),
+    ("(", r"\A([+-]?\d*\.\d*)\((\d{1,40})\)\Z", r"\1\\overline{\2}"),  # 0.1(6)
+    ("infty", r'(?i)\A"?positive"? ?(?=\\infty)', ""),
+    ("infty", r'(?i)\A"?negative"? ?(?=\\infty)', "-"),
     ("! ", r"(?<=\d!) (?=\d)", r" \\cdot "),  # 4! 5!
     ("mod", r"\( ?\\?b?mod(?![a-zA-Z]) ?\{? ?(\w{1,9}) ?\}? ?\)", r"\\pmod{\1}"),  # (mod 3)
     *(  # (3)/(4) x
@@ -245,7 +316,10 @@ _BECOMES = (
     {"\\" + name: "" for name in (*_GONE.split(), "(", ")", "[", "]", "!")}
     | {
         "\\" + name: " "
-        for name in (*",;:> \n", *"quad qquad thinspace hspace checkmark rm bf therefore".split())
+        for name in (
+            *",;:> \n",
+            *"quad qquad thinspace hspace checkmark rm bf therefore square blacksquare qed".split(),
+        )
     }
     | {
         "\\" + name: sign
@@ -268,6 +342,17 @@ _SIGN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
 # A word between values: `2 and 3`, `x<1 or x>2`; not the `or` of `color`.
 _AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
+# two and a half hours: one number.
+_AND_A_PART = re.compile(
+    r"\b([A-Za-z]+(?:-[A-Za-z]+)?|\d+) and "
+    r"((?:an? |one |two |three |four |five |seven )?(?:half|quarter|third|fourth|fifth|sixth|"
+    r"seventh|eighth|ninth|tenth)s?)\b",
+    re.IGNORECASE,
+)
+# 3 and 1/7 may be a number or two; the other side tells.
+_AND_A_FRACTION = re.compile(
+    r"\A(-?\d+)\s{0,2}\\also\s{0,2}(\d+/\d+|\\frac ?\{\d+\} ?\{\d+\})(?=\Z| ?[\"a-zA-Z])"
+)
 _JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
 # Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not
 # empty.
@@ -306,15 +391,19 @@ def _fold_end(text: str) -> str:
     if "sqrt" in text:
         text = _fold_roots(_PLAIN_ROOT.sub("√", text))
     text = swap(text, _PLAIN_SIGNS)
-    text = _PLAIN_NAME.sub(lambda m: rf" \{m[0]} " if m[0] != "infinity" else r" \infty ", text)
+    text = _PLAIN_NAME.sub(lambda m: rf" \{_CALLED.get(m[0], m[0])} ", text)
     if not _PLAIN.fullmatch(text):
         text = _fold_latex(text)
     text = " ".join(text.split())
     # `two and a half` is one number and no list of two, so it is read before "and" separates.
-    if " and " in text and (value := number(text.casefold().replace("-", " "))) is not None:
-        return str(value)  # two and a half
+    if " and " in text:
+        if (value := number(text.casefold().replace("-", " "))) is not None:
+            return mixed(value)  # two and a half
+        text = _AND_A_PART.sub(_add_part, text)
     if " " in text or '"' in text:
         text = _AND.sub(lambda m: _JOINS[m[1].lower()], text)
+    if r"\also" in text:
+        text = _AND_A_FRACTION.sub(r'\1 "and" \2', text)
     if r"\also" in text or r"\either" in text or r"\vee" in text or r"\wedge" in text:
         text = _fold_connectives(text)
     if len(text) > 1 and not text.isdecimal():
@@ -404,6 +493,26 @@ def with_points(text: str) -> str:
     return _COMMA_NUMBER.sub(
         lambda m: m[1].replace(".", "") + (f".{m[2]}" if m[2] else ""), text.replace("{,}", ",")
     )
+
+
+def mixed(value: int | Fraction) -> str:
+    """A number that was said in words, in digits.
+
+    Args:
+        value: the number.
+    """
+    whole, part = divmod(Fraction(abs(value)), 1)
+    size = rf"{whole or ''}\frac{{{part.numerator}}}{{{part.denominator}}}" if part else str(whole)
+    return f"-{size}" if value < 0 else size
+
+
+def _add_part(match: re.Match[str]) -> str:
+    """`two and a half` before a unit."""
+    whole = int(match[1]) if match[1].isdecimal() else number(match[1].casefold().replace("-", " "))
+    part = number(match[2].casefold())
+    if not isinstance(whole, int) or part is None or not 0 < part < 1:
+        return match[0]
+    return mixed(whole + part)
 
 
 def _fold_connectives(text: str) -> str:
@@ -564,7 +673,8 @@ def _quote(match: re.Match[str]) -> str:
         return f" {content} "
     content = content.replace("{", "").replace("}", "")
     if " and " in content and (value := number(content.casefold().replace("-", " "))) is not None:
-        return f" {value} "  # two hundred and five
+        return f" {mixed(value)} "  # two hundred and five
+    content = _AND_A_PART.sub(_add_part, content)
     parts = _JOINED.split(content)
     parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
     parts[::2] = [_spell_words(part) if part else "" for part in parts[::2]]

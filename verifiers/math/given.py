@@ -29,7 +29,7 @@ from rlvr.verifiers.math.statement import as_tree, leaves, tree_or_none
 from rlvr.verifiers.math.units import TEMPERATURES, measure
 from rlvr.verifiers.math.words import number, number_words
 
-__all__ = ["facts", "formulas", "is_given"]
+__all__ = ["facts", "formulas", "is_given", "is_other_option"]
 
 # The end of a long prompt holds its question; what lies before is not read.
 _MOST_CHARS = 20_000  # of a prompt
@@ -68,6 +68,7 @@ _AMOUNT = re.compile(
     r"[$£€]?\d[\d,]*(?::\d+)*(?:\.\d+)?(?:/\d+)?[ -]?"
     r"(?P<after>%|°\s?[CF]?|(?:[A-Za-z/²³^]+[0-9]? ?){0,4})"
 )
+_OPTION = re.compile(r"\(([A-J])\)\s{0,4}([^()]{1,200}?)\s{0,4}(?=\([A-J]\)|\Z)")
 _RATIO = re.compile(r"\b(\d+) to (\d+)\b")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))
 _GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "family"))
@@ -105,7 +106,7 @@ def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[No
         return not _is_solved_alike(answer, reference)
     return any(
         spelling(part) in prompt_facts and has_value(part)
-        for leaf in wholes
+        for leaf in map(_result, wholes)
         for part in walk(leaf)
         if part is not leaf and part.op not in _ATOMS | _GROUPS and not is_written_out(part)
     )
@@ -113,6 +114,26 @@ def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[No
 
 def _is_known(tree: Node, known: frozenset[Any]) -> bool:
     return spelling(tree) in known or (tree.op == "rel" and balance(tree) in known)
+
+
+def is_other_option(answer: Node, prompt: str) -> bool:
+    """Whether an option is named with the text that the prompt gives to another.
+
+    Args:
+        answer: as `statement.as_tree` makes it.
+        prompt: the text of the prompt.
+    """
+    if answer.op != "choice" or not answer.args:
+        return False
+    others = dict(_OPTION.findall(prompt))
+    own = others.pop(str(answer.value).upper(), "")
+    texts = [as_tree(read(text)) for text in others.values()]
+    return answer.args[0] in texts and answer.args[0] != as_tree(read(own))
+
+
+def _result(leaf: Node) -> Node:
+    """What stands behind the last sign of an equation, whose other side may be what was asked."""
+    return leaf.args[-1] if leaf.op == "rel" and set(leaf.value) == {"="} else leaf
 
 
 def _is_plain(leaf: Node) -> bool:

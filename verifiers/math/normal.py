@@ -8,7 +8,7 @@ without one the result is None, as for words and unknown units that differ.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import (
@@ -34,7 +34,7 @@ from rlvr.verifiers.math.matching import (
 from rlvr.verifiers.math.numbers import numbers, quantities
 from rlvr.verifiers.math.parameters import letters
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
-from rlvr.verifiers.math.quantity import read_measured
+from rlvr.verifiers.math.quantity import read_measured, scaled
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
@@ -77,9 +77,18 @@ _NO_ELEMENTS = frozenset("am as at be er he ho in la mo no os pa re ti yes".spli
 _SAYS_MORE_THAN_ONE = frozenset(
     "if when or and not no nor never neither than unless only but are whether".split()
 )
-# T and F answer true and false.
-_LETTERS_OF_TRUTH = {"true": "t", "false": "f"}
-_SUBJECTS = frozenset("series integral sequence sum limit function".split())
+# What answers them in short: T, Thu.
+_SHORT_FOR = {"true": ("t",), "false": ("f",)} | {
+    day: (day[:3], day[:4], day[:5])
+    for day in "monday tuesday wednesday thursday friday saturday sunday".split()
+}
+_SUBJECTS = frozenset("series integral sequence sum limit function it".split())
+_VERBS = frozenset("does converges diverges exists is has".split())
+# Said behind a property: `prime number` is prime.
+_BEARERS = frozenset(
+    "number integer function series sequence triangle angle matrix graph event".split()
+)
+_NEITHER = re.compile(r"(?:[\w()]+ is )?neither \w+ nor \w+")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
 _VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
@@ -278,10 +287,7 @@ class _Comparison:
         if isinstance(opposite, Items) and any(isinstance(item, Choice) for item in opposite.items):
             return Decision(False, "different-choice")
         if choice.rest is None:
-            if (
-                isinstance(opposite, Word)
-                and _LETTERS_OF_TRUTH.get(opposite.plain) == choice.letter
-            ):
+            if isinstance(opposite, Word) and choice.letter in _SHORT_FOR.get(opposite.plain, ()):
                 return Decision(True, "same-text")
             return Decision(
                 None, "different-kind"
@@ -332,12 +338,15 @@ class _Comparison:
 
     def _two_sequences(self, a: Items, b: Items) -> Decision:
         kinds = {a.kind, b.kind}
+        if kinds == {"set", "()"}:  # the set of one solution
+            points = [side.items[0] if len(side.items) == 1 else side for side in (a, b)]
+            return self.decide(*points) if points != [a, b] else _DIFFERENT_KIND
         if "range" in kinds:
             # 5–6 may be written [5, 6].
             both = kinds <= {"range", "[]"}
             return self._in_order(a.items, b.items) if both else _DIFFERENT_KIND
         if kinds & _REGIONS:
-            return self._regions(a, b)
+            return self._regions(*map(_as_union, (a, b)))
         if ":" in kinds:
             # 5:8 is no list of two.
             return _DIFFERENT_KIND if len(kinds) > 1 else in_proportion(a, b)
@@ -412,6 +421,10 @@ class _Comparison:
         # A unit on one side alone: the other may name one that was read as letters.
         if bool(a.unit) != bool(b.unit) and (again := read_measured((b if a.unit else a).text)):
             return self.decide(a, again) if a.unit else self.decide(again, b)
+        if amount := scaled(a, b):
+            return self.decide(amount, b)
+        if amount := scaled(b, a):
+            return self.decide(a, amount)
         if _are_words(a.core) and _are_words(b.core):
             return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")
         if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
@@ -447,6 +460,13 @@ class _Comparison:
         if clock.ratio is None or not _is_ratio_of(clock.text, opposite):
             return Decision(None, "different-kind")  # a time is no number
         return self._decide_instead(a, b, clock, clock.ratio)
+
+
+def _as_union(region: Items) -> Items:
+    """(-\\infty, 1), (2, \\infty) beside a region."""
+    parts = [item.kind if isinstance(item, Items) else "" for item in region.items]
+    is_union = region.kind == "list" and _INTERVALS.issuperset(parts)
+    return replace(region, kind="union") if is_union else region
 
 
 def _are_roots_of(names: str, name: str) -> bool:
@@ -539,16 +559,16 @@ def _ranges(dashed: Items, other: Form) -> Decision:
 
 def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
-        if _predicate(b) == a.plain or _predicate(a, words=1) == b.plain:
+        if _predicate(b, a.plain) == a.plain or _says(a.plain, b.plain):
             return Decision(True, "same-text")
-        same = _LETTERS_OF_TRUTH.get(b.plain) == a.plain or (
-            a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
-        )
+        if _predicate(a, b.plain, words=1) == b.plain:
+            return Decision(True, "same-text")
+        same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
         return Decision(True, "same-text") if same else Decision(None, "different-text")
     word, opposite = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
     mine, other_letters = _letters(word), _letters(opposite)
-    if word is b and _LETTERS_OF_TRUTH.get(word.plain) == other_letters.casefold():
+    if word is b and other_letters.casefold() in _SHORT_FOR.get(word.plain, ()):
         return Decision(True, "same-text")
     if (formula(opposite.text) or other_letters.casefold()) == squeeze(word.plain) and _same_case(
         mine, other_letters, policy
@@ -557,16 +577,38 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     return Decision(None, "different-kind")
 
 
-def _predicate(sentence: Word, words: int = 2) -> str:
+def _says(answer: str, reference: str) -> bool:
+    """Whether an answer says the reference in other words: `on Thursday`, `Thu`, `prime number`,
+    `neither even nor odd`, `it does not exist`."""
+    if answer in _SHORT_FOR.get(reference, ()):
+        return True
+    if reference == "neither":
+        return _NEITHER.fullmatch(answer) is not None
+    head, _, last = answer.rpartition(" ")
+    if (head == reference and last in _BEARERS) or answer.partition(" ")[::2] in (
+        ("on", reference),
+        ("in", reference),
+        ("at", reference),
+    ):
+        return True
+    subject = answer.removesuffix(reference)
+    is_verb = reference.partition(" ")[0] in _VERBS
+    return is_verb and subject != answer and subject.strip() in _SUBJECTS
+
+
+def _predicate(sentence: Word, other: str, words: int = 2) -> str:
     """`odd` of "The function is odd", if it says one thing and no more of a subject of so many
-    words."""
-    subject, verb, predicate = sentence.plain.partition(" is ")
+    words.
+
+    `other` is what it is compared with, whose own words are no doubt.
+    """
+    subject, verb, predicate = sentence.plain.replace(" was ", " is ").partition(" is ")
     if subject in _SUBJECTS:
         subject = f"the {subject}"
     noun, _, does = sentence.plain.partition(" ")
     if noun in _SUBJECTS and does in ("converges", "diverges"):
         return does
-    hedging = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
+    hedging = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split()) - {*other.split()}
     # A noun of mathematics alone needs no article; up to three words may be its property.
     return (
         plain(predicate)

@@ -61,10 +61,10 @@ possibility postcard poster pot potato present prime princess print printer priz
 process professor program project proton puck pumpkin pup pupil puppy purse puzzle quadrilateral
 quark queen question quilt quiz rabbit raccoon racer racket radio radish raisin rat ray reader
 recipe record recruit rectangle referee region repair report request response restaurant result
-reward ribbon rider ring river road robe robin robot rock rocket roll roof rook room rooster rose
-route row ruler runner sack salad sale salesman salmon sample sandcastle sandwich sapling saucer
-sausage saxophone scarf schedule scholarship school scientist scissor scoop scout screen screw
-sculpture sea seal seashell season seat section seed seedling segment semester senior sentence
+reward ribbon rider ring river road robe robin robot rock rocket roll roof rook room rooster roots
+rose route row ruler runner sack salad sale salesman salmon sample sandcastle sandwich sapling
+saucer sausage saxophone scarf schedule scholarship school scientist scissor scoop scout screen
+screw sculpture sea seal seashell season seat section seed seedling segment semester senior sentence
 server service serving session set shape shareholder shark shed sheep sheet shelf shell shepherd
 ship shirt shoe shop shopper shot shovel shrimp sibling side sign signal signature singer sink
 sister skateboard skater skeleton skill skirt skunk slice sloth snack snail snake snowball snowflake
@@ -82,7 +82,7 @@ value van variable vase vegetable vehicle version vertex victory video viewer vi
 violin violinist visit visitor volcano volunteer vote voter waffle wagon waiter walk wall wallet
 walnut warehouse washer watch water watermelon wave way website wedding weed whale wheel whistle
 widget wife win window wing winner wire wish wizard wolf woman wombat wood word worker workout worm
-wrapper writer yak yogurt zebra zombie zone zoo
+wrapper writer yak yogurt zebra zombie zeros zone zoo
 """.split())
 
 ADJECTIVES = frozenset("""
@@ -91,7 +91,7 @@ big black blue brown cherry chocolate clean cold complete consecutive daily deep
 distinct empty entire extra favorite female fewer football free fresh full glass gold golden good
 gray green grey hot huge identical individual large left lemon lime little long male math metal
 monthly more needed new old orange paper peach pear pet pink plastic possible purple real red
-regular remaining required ripe rotten school science separate short silver small soccer sold
+regular remaining required real ripe rotten school science separate short silver small soccer sold
 special such sweet tall tennis thick tiny total toy unique unused used vanilla weekly white whole
 wide wooden work working yearly yellow young
 """.split())

@@ -114,6 +114,8 @@ def _thousands(a: Quantity, b: Quantity) -> tuple[Decision, Fraction | None]:
 def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
     if b in AMBIGUOUS.get(a, ()) or a in AMBIGUOUS.get(b, ()):
         return _SAME_UNIT, None
+    if "degree" in (a, b) and (a in TEMPERATURES or b in TEMPERATURES):
+        return _SAME_UNIT, None  # 25 degrees
     mine, reference_measure = measure(a), measure(b)
     if mine and reference_measure:
         if mine == reference_measure or (policy.convert_units and mine[1] == reference_measure[1]):

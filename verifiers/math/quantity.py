@@ -46,6 +46,7 @@ __all__ = [
     "negated",
     "quantity",
     "read_measured",
+    "scaled",
     "word",
 ]
 
@@ -68,6 +69,7 @@ _BASED = re.compile(
 )
 # 0x1F, 0b101, 0o17
 _PREFIXED = re.compile(r'"? ?0([xbo])([0-9A-Fa-f]{1,64}) ?"?')
+_USUAL_BASE = 10
 _BASE_OF = {"x": 16, "b": 2, "o": 8}
 _UNIT_POWER = re.compile(r" ?\^ ?\{?[23]\}?$")
 _NO_CONSTANT = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|[,_]")
@@ -79,6 +81,7 @@ _UNIT_FRACTION = re.compile(
 _UNIT_PRODUCT = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])")
 # 5"k" without a space, and 5M or 5 million behind a currency below.
 _ATTACHED = re.compile(r'([+-]? ?[\d.,]+)"([kKMB])"')
+_SCALED = re.compile(r"([+-]? ?[\d.,]+)([kKMB])")
 _WORTH = re.compile(
     rf'([+-]? ?[\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, reverse=True))})"?'
 )
@@ -103,7 +106,7 @@ _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
 # "negative" 5, "minus" 5
 _NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
 _LONGEST = 20_000  # digits of a number that is written out
-_CURRENCY_FIRST = re.compile(r'"(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\.?" ?(?=[\d.])')
+_CURRENCY_FIRST = re.compile(r'"?(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\b\.?"? ?(?=[\d.])')
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
 
@@ -154,12 +157,13 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         special := literal(text.replace(" ", "") if _SPACED.fullmatch(text) else "")
         or _read_based(text)
         or _compound(text)
+        or _read_mixed(text)
         or _sixtieths(text)
         or _read_scaled(text, text, "")
     ) is not None:
         return special
     # USD 5 is read as 5 USD.
-    if text[:1] == '"' and (currency := _CURRENCY_FIRST.match(text)):
+    if currency := _CURRENCY_FIRST.match(text):
         return quantity(f'{text[currency.end() :]} "{currency[1]}"')
     if text[:1] == '"' and (opposite := _NEGATIVE.match(text)):
         return _read_negated(text, opposite.end())
@@ -254,6 +258,19 @@ def read_measured(text: str) -> Quantity | None:
     return replace(number, text=f'{number.core} "{unit}"', unit=unit)
 
 
+def scaled(answer: Quantity, reference: Quantity) -> Quantity | None:
+    """`2.5M` beside a plain number, where the letter is no variable; None of anything else.
+
+    Args:
+        answer: an expression.
+        reference: the other side.
+    """
+    match = _SCALED.fullmatch(answer.text) if reference.value is not None else None
+    if match is None:
+        return None
+    return _read_scaled(answer.text, f'{match[1]}"{match[2]}"', "")
+
+
 def counted(text: str, value: Fraction | int, words: str) -> Quantity | None:
     """A number that was said in words, with what is counted; None of words that are no unit.
 
@@ -299,7 +316,8 @@ def _read_based(text: str) -> Quantity | None:
     else:
         return None
     try:
-        return Quantity(text, f"{digits}_{base}", int(digits, base), f"base {base}")
+        unit = "" if base == _USUAL_BASE else f"base {base}"
+        return Quantity(text, f"{digits}_{base}", int(digits, base), unit)
     except ValueError:  # a digit that the base does not have, or no base at all
         return None
 
@@ -339,6 +357,13 @@ def _read_negated(text: str, end: int) -> Quantity | Word | Flawed:
     return replace(number, text=text, core=f"-({number.core})", value=-number.value)
 
 
+def _read_mixed(text: str) -> Quantity | None:
+    """3 "and" 1/7, which may be two numbers beside a list."""
+    whole, conjunction, part = text.partition(' "and" ')
+    mixed = quantity(f"{whole} {part}") if conjunction and whole.lstrip("-").isdecimal() else None
+    return replace(mixed, text=text) if isinstance(mixed, Quantity) else None
+
+
 def _sixtieths(text: str) -> Quantity | None:
     r"""30^\circ 15', and 5'6'' in feet and inches."""
     if "'" not in text:
@@ -358,6 +383,10 @@ def _compound(text: str) -> Quantity | None:
     words = " ".join(text.replace('"', " ").split())
     if not _COMPOUND.fullmatch(words):
         return None
+    amounts = [Fraction(n) * SCALES.get(name, 0) for n, name in _COMPOUND_PART.findall(words)]
+    if all(amounts):  # 2 million 500 thousand
+        falls = all(larger > smaller for larger, smaller in itertools.pairwise(amounts))
+        return Quantity(text, text, sum(amounts)) if falls else None
     found = [(Fraction(n), canonical(name) or "") for n, name in _COMPOUND_PART.findall(words)]
     of_time = any(unit in ("hour", "second") for _, unit in found)
     return compound(
@@ -428,8 +457,10 @@ def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
     end = power.start() if power else len(text)
     core = text[:end].rstrip(_UNIT_SIGNS)
     tail = text[len(core) :].strip()
-    # Only behind a digit, a bracket, a brace or the c of ^\circ can a unit begin.
-    if not core or core[-1] not in "0123456789)}c" or not _is_unit(tail):
+    if core[-1:] == "\\" and tail.startswith("pi"):
+        core, tail = f"{core}pi", tail[2:].strip()  # 12 \pi cm
+    # Only behind a digit, a bracket, a brace or π can a unit begin.
+    if not core or core[-1] not in "0123456789)}i" or not _is_unit(tail):
         return text, "", Fraction(1)
     return core, *_unit(tail)
 
@@ -441,6 +472,8 @@ def _unit(tail: str) -> tuple[str | None, Fraction]:
     if tail.casefold() in _PERCENT:
         return tail.casefold(), Fraction(1)
     factor = Fraction(1)
+    if tail[:2] == "a " and tail[2:] in SCALES:  # half a million
+        tail = tail[2:]
     while tail:
         # A Chinese scale is one sign, and needs no space behind it.
         first = tail[0] if tail[0] in SCALES else tail.partition(" ")[0].casefold()
@@ -461,6 +494,7 @@ def _is_unit(tail: str) -> bool:
         and (
             letters.casefold() in SCALES
             or is_known(letters)
+            or letters in _PERCENT
             or _LONG_WORD.search(letters) is not None
         )
     )

@@ -13,10 +13,10 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, rational
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, number_tree, rational
 from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
-from rlvr.verifiers.math.fold import swap, swaps
+from rlvr.verifiers.math.fold import mixed, swap, swaps
 from rlvr.verifiers.math.forms import (
     INFINITY,
     MINUS_INFINITY,
@@ -35,10 +35,11 @@ from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.parameters import declaration, split_quantified
 from rlvr.verifiers.math.quantity import counted, literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
+from rlvr.verifiers.math.remarks import without_remark
 from rlvr.verifiers.math.units import SAYS_MORE, SCALES
 from rlvr.verifiers.math.words import EMPTY, NONZERO, REALS, formula, number, plain
 
-__all__ = ["as_list", "read"]
+__all__ = ["as_list", "read", "read_without_remark"]
 
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
 _SEMICOLONS = separator(";")
@@ -73,7 +74,7 @@ _LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,
 _STATED = re.compile(
     r'"?(?:(?:so|thus|hence|therefore),? ?)?'
     r"(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s|"
-    r'(?:it )?(?:(?:diverges|converges|tends|goes) to|approaches)) ?"? ?(?=[\d\\$(+-])',
+    r'(?:it )?(?:(?:diverges|converges|tends|goes) to|approaches)) ?"? ?(?=[\d\\$(+-]|[A-J]\Z)',
     re.IGNORECASE,
 )
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}((?:(?!\\end).)*)\\end ?\{\1\}", re.DOTALL)
@@ -82,12 +83,15 @@ _BUILDER = re.compile(
     r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)"
 )
 # (B), "B.", B) and B alone.
-_CHOICE = re.compile(r"\"?\( ?([A-Ja-j]) ?\)\"?|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)")
+_CHOICE = re.compile(
+    r"\"?\( ?([A-Ja-j]) ?\)\"?|\[ ?([A-J]) ?\]\Z|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)"
+)
 # (B) "is wrong", (B) "or" …: said of an option, and no choice of it.
 _DENIED = re.compile(
     r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b',
     re.IGNORECASE,
 )
+_CHOICE_LAST = re.compile(r'([^"()]{1,40}) "?\(([A-J])\)"?')  # 5 (B)
 _OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
 # Without quotes, letters are words where three stand together and not all are single: a - bc is a
 # difference.
@@ -108,15 +112,15 @@ _NO_OPTION = re.compile(
 )
 # all real numbers except 0, all reals but x = 1
 _ALL_BUT = re.compile(
-    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: x)?,?'
+    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: ?"? x)?,?'
     r'(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
     r"(?:x ?= ?)?(?P<gone>.+)",
     re.IGNORECASE,
 )
 # A sentence with one of these does not simply state the value behind it.
 _DOUBT = re.compile(
-    r"\b(?:not?|never|or|and|but|if|unless|least|most|about|nearly|almost|half|twice|minus|than|"
-    r"between)\b|n't",
+    r"\b(?:not?|never|wrong|incorrect|false|or|and|but|if|unless|least|most|about|nearly|almost|"
+    r"half|twice|minus|than|between)\b|n't",
     re.IGNORECASE,
 )
 # 7:05 is a time and no ratio.
@@ -151,18 +155,35 @@ def _once_more(match: re.Match[str]) -> str:
     return f"{match['first']} {match['about'] or f'; {other}'}"
 
 
+_ROUNDED = re.compile(r'\\approx(?![a-zA-Z]) ?|"?approximately"? ?(?=[-+\d\\.($])')
 # In this order, and again until nothing changes: what is left is read.
 _REMARKS = swaps(  # what says no more of the value
-    ("ap", r'\A(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])', ""),
-    (  # "The largest prime is" 97
-        '"',
+    *(  # "There are 27 cats"
         (
-            r'(?i)\A"(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b'
-            r'(?P<about>[^"]{0,80}?)'
-            r'(?<= )(?:is|are|was|were|equals) ?" ?(?=[-+\d\\(\[])'
-        ),
-        lambda match: match[0] if _DOUBT.search(match["about"]) else "",
+            sign,
+            (
+                r'(?i)\A"(?:the|there|it)\b(?P<about>[^"]{0,80}?)(?<= )(?:is|are|was|were|equals) '
+                r'(?P<amount>\d[^"]{0,60}?)[. ]{0,2}"\Z'
+            ),
+            lambda match: match[0] if _DOUBT.search(match["about"]) else match["amount"],
+        )
+        for sign in (" is ", " are ")
     ),
+    *(  # "The largest prime is" 97
+        (
+            sign,
+            (
+                r'(?i)\A"?(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b'
+                r'(?P<about>[^"]{0,80}?)'
+                r'(?<= )(?:is|are|was|were|equals) ?"? ?(?=[-+\d\\(\[])'
+            ),
+            lambda match: match[0] if _DOUBT.search(match["about"]) else "",
+        )
+        for sign in ('"', " is ", " are ", " equals ")
+    ),
+    ("total of", r'(?i)\A(?:"a total of" ?|a total of )(?=[-+\d\\.($])', ""),
+    ("xactly", r'(?i)\A(?:"exactly" ?|exactly )(?=[-+\d\\.($])', ""),
+    ("xactly", r'(?i)\A"exactly (?=[\d$][^"]*"\Z)', '"'),
     (
         "T",
         (
@@ -208,6 +229,20 @@ def read(text: str) -> Form:
     return _read(fold_within(text))
 
 
+def read_without_remark(text: str, prompt: str) -> Form | None:
+    """The form of an answer without what it says beside its value; None if it says no more.
+
+    Args:
+        text: an answer.
+        prompt: the prompt's text, "" where it is not known.
+
+    Raises:
+        TooLarge: see `read`.
+    """
+    shorter = without_remark(swap(fold_within(text), _REMARKS), prompt)
+    return _read(shorter) if shorter else None
+
+
 def _read(text: str) -> Form:
     return _read_and_kept(text) if len(text) <= _SHORT else _read_folded(text)
 
@@ -218,6 +253,9 @@ def _read_folded(text: str) -> Form:
         return number
     if (shorter := swap(text, _REMARKS)) != text:
         return _read(shorter)
+    if about := _ROUNDED.match(text):
+        form = _read(text[about.end() :])
+        return replace(form, text=rf"\approx {form.text}") if isinstance(form, Quantity) else form
     if r"\ne" in text and (hole := _HOLE.fullmatch(text)) and _is_of_letter(hole):
         return Family(text, "", f"{hole['letter']} is not {hole['value']}", _read(hole["of"]))
     # July 4, 2020 has a comma and is no list.
@@ -402,7 +440,9 @@ def _range(text: str) -> Form:
 def _choice(text: str) -> Form | None:
     match = _CHOICE.match(text) or _OPTION.fullmatch(text)
     if match is None:
-        return None
+        behind = _CHOICE_LAST.fullmatch(text)
+        content = literal(behind[1]) if behind else None
+        return Choice(text, behind[2].lower(), content, True) if behind and content else None
     letter, after = next(filter(None, match.groups())), text[match.end() :].strip(" :.")
     if after and (letter.islower() or _CHOICE.match(after) or _NO_OPTION.match(after)):
         return None  # (a)(b+1) is a product, and so may (A)(B) be; (B)^2 is no option either
@@ -583,7 +623,11 @@ def _wordlike(text: str) -> Form | None:
     if words in NONZERO:
         return Items(text, "minus", (_line(text), Items(r"\{0\}", "set", (_ZERO,))))
     if (value := number(words)) is not None:
-        return Quantity(text, text, value)
+        tree = number_tree(mixed(value)) if isinstance(value, Fraction) else None
+        return Quantity(text, text, value, tree=tree)
+    first, _, second = words.partition(" to ")
+    if (above := number(first)) and (below := number(second)):  # three to two
+        return Quantity(text, text, Fraction(above) / below, ":")
     if (amount := _spelt(text, words)) is not None:
         return amount
     if words in EMPTY:

@@ -104,7 +104,7 @@ def _classes(node: Node) -> Classes | None:
         pairs = zip(node.args[:-1], alone, strict=True)
         parts = [arg if arg.op == "congruent" else residue_of for arg, residue_of in pairs]
         return _join_classes(map(_classes, (*parts, last)))
-    if node.op == "congruent":
+    if node.op in ("congruent", "mod"):
         left, step = node.args
         name, value = ("", left)
         if left.op == "rel" and left.value == ("equiv",) and left.args[0].op == "sym":

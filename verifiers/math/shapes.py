@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.cut import cut, separator
-from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, pair
+from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, Word, pair
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import (
@@ -132,7 +132,13 @@ def as_stated(answer: Form, reference: Form) -> Form:
         return as_stated(answer.body, reference.body if isinstance(reference, Named) else reference)
     if isinstance(reference, Named):
         return answer  # it was compared with the whole equation
+    if isinstance(reference, Word) and " " not in answer.text:
+        return reference  # letters that were compared as a word
     if isinstance(reference, Items):
+        if isinstance(answer, Items) and answer.kind == "set" and reference.kind == "()":
+            return answer.items[0]
+        if is_relation(answer):  # A \cap B = \{2, 3\}
+            return stated_value(answer, reference, trusted=False) or answer
         if reference.kind == "range":
             return reference
         size = len(vector(reference)) if reference.kind == "matrix" else len(reference.items)
@@ -385,14 +391,15 @@ def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
     is 5."""
     if sequence.kind not in ("list", "set"):
         return None
-    if "," in other.text and has_exact_value(other):
-        return sequence, as_list(other.text)
-    if len(sequence.items) == 1:
-        return sequence.items[0], other
     parts = [item for item in sequence.items if isinstance(item, Quantity)]
     is_whole = len(parts) == len(sequence.items) and isinstance(other, Quantity) and other.unit
     total = compound(sequence.text, parts) if is_whole else None
-    return (total, other) if total else None
+    if total:
+        return total, other
+    several = other.text.replace(' "and" ', ", ")  # 3 and 1/7
+    if "," in several and has_exact_value(other):
+        return sequence, as_list(several)
+    return (sequence.items[0], other) if len(sequence.items) == 1 else None
 
 
 def spread(form: Form, other: Form) -> Items | None:

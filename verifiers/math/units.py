@@ -84,11 +84,11 @@ TEMPERATURES |= {
 }
 
 AMBIGUOUS = {
-    "C": ("celsius", "coulomb"),
-    "F": ("fahrenheit", "farad"),
+    "C": ("celsius", "coulomb", "degree celsius"),
+    "F": ("fahrenheit", "farad", "degree fahrenheit"),
     "pound": ("pound sterling", "lb"),
 }
-"""Symbols and words that stand for two units; they equal either."""
+"""Symbols and words that stand for two units; they equal each of their names."""
 
 # symbol name, the prefixes in use, size in base units.
 _SI = """
@@ -136,7 +136,7 @@ _PREFIXES = {
 # within its line.
 _TABLE = """
 m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard
-m: 201168/125 mi | mile; 1852 nautical-mile
+m: 201168/125 mi | mile; 1852 nmi | nautical-mile
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
 m: 1/1000000 | micron; 1/10000000000 Å | angstrom ångström ångstrom
 m^2: 10000 ha | hectare; 316160658/78125 acre
@@ -157,7 +157,8 @@ degree: 1 deg | degree ° 度; 1/60 arcmin | arcminute; 1/3600 arcsec | arcsecon
 kg m^-1 s^-2: 101325 atm | atmosphere; 20265/152 Torr mmHg | torr
 kg m s^-2: 1/100000 dyn | dyne
 kg m^2 s^-2: 1/10000000 erg
-m s^-1: 1397/3125 mph | miles-per-hour; 5/18 kph kmh kmph | kilometers-per-hour
+m s^-1: 1 mps | meters-per-second; 1397/3125 mph | miles-per-hour
+m s^-1: 5/18 kph kmh kmph | kilometers-per-hour
 m s^-1: 463/900 kn kt | knot
 radian: 1 rad rads | radian
 """
@@ -263,7 +264,7 @@ def _load() -> None:
             _SYMBOLS[spelling.replace("µ", "μ")] = (
                 name  # the Greek letter, to which Unicode folds the sign
             )
-    for spelling, (_, name) in AMBIGUOUS.items():
+    for spelling, (_, name, *_) in AMBIGUOUS.items():
         (_SYMBOLS if len(spelling) == 1 else _NAMES)[spelling] = spelling
         _SIZES[spelling] = _SIZES[name]
 
@@ -350,6 +351,7 @@ def canonical(text: str) -> str | None:
         return None
     names: list[str] = []
     power, unknown, odd, stuff = "", 0, False, False
+    text = _DEGREES.sub(lambda found: AMBIGUOUS[found[1]][2], text)
     text = _TWO_WORDS.sub(lambda pair: f"{pair[1]}{_JOINED.get(pair[1], '')}{pair[2]}", text)
     words = _WORD.findall(text)
     if len(words) > 2 * _MOST_WORDS:

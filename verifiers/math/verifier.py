@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -26,15 +27,15 @@ from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
-from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
-from rlvr.verifiers.math.given import is_given
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.given import is_given, is_other_option
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision
 from rlvr.verifiers.math.normal import compare_bare, decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import built
-from rlvr.verifiers.math.reading import read
-from rlvr.verifiers.math.shapes import as_stated
+from rlvr.verifiers.math.reading import read, read_without_remark
+from rlvr.verifiers.math.shapes import as_stated, has_exact_value
 from rlvr.verifiers.math.statement import as_tree
 
 __all__ = ["MathVerifier", "Reference", "References"]
@@ -48,6 +49,12 @@ References: TypeAlias = Reference | Sequence[Reference]
 _BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _NOTHING = Decision(False, "unreadable: nothing but punctuation")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
+# What a prompt says whose answer may be rounded, or a set of solutions.
+_ROUNDS = re.compile(r"\b(?:round|nearest|approx|estimat|about)", re.IGNORECASE)
+_FOR_SETS = re.compile(
+    r"\A(?!.*\b(?:how many|number of)\b).*\b(?:solv|solution|roots?\b|zeros?\b|sets?\b|values\b)",
+    re.IGNORECASE | re.DOTALL,
+)
 _SEVERAL = frozenset(("list", "set", "()"))
 
 
@@ -303,6 +310,11 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 decision, form = self._decide_form(text, right)
         if form is None:
             return _verdict(decision, answer)
+        is_number = isinstance(form, Quantity) and form.value is not None and not form.unit
+        if not decision.equal and not is_number and (shorter := read_without_remark(text, prompt)):
+            again = decide_forms(shorter, right, self.policy)
+            if (again.equal or again == UNDECIDED) and not _lacks_unit(shorter, right):
+                decision, form = again, shorter
         conclusion = self._conclude(decision, form, right, answer, prompt)
         if isinstance(conclusion, _Undecided) and not _has_matching_braces(text):
             return _verdict(_UNBALANCED, answer)
@@ -339,6 +351,18 @@ class _Undecided:
     written: str
     """The answer as the model wrote it."""
     prompt: str
+
+
+def _is_set(form: Form) -> bool:
+    return isinstance(form, Items) and form.kind == "set"
+
+
+def _lacks_unit(form: Form, right: Form) -> bool:
+    """65 students are no 65 %: what was left out was no remark."""
+    units = [
+        isinstance(side, Quantity) and bool(side.unit or side.percent) for side in (form, right)
+    ]
+    return units == [False, True]
 
 
 def _each(reference: References) -> list[Reference]:
@@ -435,10 +459,18 @@ def _is_plainly_finished(answer: str, right: str, known: bool) -> bool:
 def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str:
     """Why a right answer is not paid; "" where it is."""
     stated, reference = as_tree(as_stated(form, right)), as_tree(right)
+    if " ; " in form.text and _is_set(right) and not _is_set(form) and isinstance(form, Items):
+        return "different-kind"  # 2 or 3 is one of them
+    if r"\approx" in form.text and not (
+        "." in right.text or r"\approx" in right.text or _ROUNDS.search(prompt)
+    ):
+        return "unfinished: it is only about the value"
     if left := unfinished(stated, reference, policy):
         return f"unfinished: {left}"
     if not prompt:
         return ""
+    if _is_set(form) and has_exact_value(right) and not _FOR_SETS.search(prompt):
+        return "unfinished: a number is no set"
     # Both as it stands and as what it states: either may stand in the prompt.
     trees = {as_tree(form), stated}
 
@@ -450,6 +482,8 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
 
     if any(is_given(tree, reference, prompt, has_value) for tree in trees):
         return "given: it stands in the prompt"
+    if is_other_option(stated, prompt):
+        return "different-text"
     due_form = not_as_asked(stated, reference, prompt)
     return f"unfinished: the prompt asks for {due_form}" if due_form else ""
 

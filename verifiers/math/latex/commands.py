@@ -177,6 +177,11 @@ def _negation(parser: Parser) -> Node:
     return Node("logic", (parser.power(),), "not")
 
 
+def _complement(parser: Parser) -> Node:
+    r"""\complement A; in an exponent alone, as A^\complement."""
+    return _negation(parser) if parser.starts_factor(parser.peek) else sym("complement")
+
+
 def _exponential(parser: Parser) -> Node:
     return Node("pow", (EULER, _arguments(parser)[0]))
 
@@ -314,6 +319,7 @@ _READERS: dict[str, Callable[[Parser], Node]] = {
     "neg": _negation,
     "lnot": _negation,
     "sim": _negation,
+    "complement": _complement,
     "cis": _on_circle,
     "angle": _on_circle,
     "det": _determinant,

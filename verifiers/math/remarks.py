@@ -1,0 +1,98 @@
+"""What an answer says beside its value: remarks in brackets, and sentences about it.
+
+\\frac34 "(simplified)"  →  \\frac34           Twelve (12)  →  12
+3:2 (boys to girls)  →  3:2, where the prompt speaks of boys to girls
+Anna is taller than Ben  →  Anna, where it asks who is taller
+"""
+
+from __future__ import annotations
+
+import re
+
+from rlvr.verifiers.math.units import SCALES, canonical, measure
+from rlvr.verifiers.math.words import number, plain
+
+__all__ = ["without_remark"]
+
+# Behind an answer to any task.
+_SAYS_NOTHING = frozenset(
+    "simplified|fully simplified|in simplest form|simplest form|in lowest terms|lowest terms|"
+    "reduced|rectangular form|polar form|exponential form|standard form|slope intercept form|"
+    "factored form|factored|expanded|interval notation|in interval notation|exact|exact value|"
+    "exact form|exact answer|final answer|answer|qed|checked|verified|as required|proved".split("|")
+)
+# A remark with one of these may turn the answer round.
+_CHANGES = frozenset(
+    "not no nor never neither or and but if unless except only just without wrong false incorrect "
+    "rejected extraneous least most about approximately nearly almost roughly times half twice "
+    "thrice double triple percent per minus plus squared cubed negative opposite inverse "
+    "reciprocal more less fewer greater".split()
+)
+_LITTLE = frozenset(
+    "a an the of in to as by for than one it that which who is are was were will can does".split()
+)
+_REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
+_SENTENCE = re.compile(
+    r'"?(?P<subject>[^",;]{1,100}?)[" ]{1,3}'
+    r"(?P<verb>is|are|was|were|has|have|had|wins|won|will|can|does)"
+    r"(?P<about>(?: [A-Za-z\' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)?)\"?"
+)
+_WHOLE = re.compile(r"-?\d[\d,]{0,20}")
+_COUNTED = re.compile(r'([-+]?\d[\d.,]*)[" ]{1,3}([A-Za-z][A-Za-z -]{2,60})"?')
+
+
+def without_remark(text: str, prompt: str) -> str | None:
+    """The answer without what it says beside its value; None if it says no more, or if that may
+    change the value.
+
+    Args:
+        text: an answer, folded.
+        prompt: the prompt's text, "" where it is not known.
+    """
+    if counted := _COUNTED.fullmatch(text):  # 24 positive divisors
+        return counted[1] if _repeats(plain(counted[2]), prompt) else None
+    head, bracket, tail = text.rpartition("(")
+    if not bracket or not tail.rstrip('" ').endswith(")"):
+        return _subject(text, prompt)
+    first, second = head.strip('" '), tail.strip(') "')
+    for digits, words in ((first, second), (second, first)):  # Twelve (12)
+        if _WHOLE.fullmatch(digits) and number(plain(words)) == int(digits.replace(",", "")):
+            return digits
+    remark = _REMARK.fullmatch(tail)
+    if remark is None or head[-1:] not in ('"', " ") or not first:
+        return None
+    words = plain(remark[1])
+    return first if words in _SAYS_NOTHING or _repeats(words, prompt) else None
+
+
+def _repeats(words: str, prompt: str) -> bool:
+    """Whether the prompt has these words too, and none of them changes an answer."""
+    return f" {words} " in f" {_plain_words(prompt)} " and not _may_change(words)
+
+
+def _subject(text: str, prompt: str) -> str | None:
+    """`Anna` of `Anna is taller`, if all that is said of her is the prompt's."""
+    sentence = _SENTENCE.fullmatch(text) if prompt else None
+    if sentence is None:
+        return None
+    about = set(_plain_words(sentence["about"]).split()) - _LITTLE
+    said = about | ({sentence["verb"]} - _LITTLE)
+    is_known = said and said <= set(_plain_words(prompt).split())
+    return sentence["subject"] if is_known and not _may_change(" ".join(about)) else None
+
+
+def _may_change(words: str) -> bool:
+    return any(
+        word in _CHANGES or word in SCALES or number(word) is not None or _is_unit(word)
+        for word in words.split()
+        if word not in _LITTLE
+    )
+
+
+def _is_unit(word: str) -> bool:
+    name = canonical(word)
+    return bool(name) and measure(name or "") is not None
+
+
+def _plain_words(prompt: str) -> str:
+    return " ".join(re.findall(r"[a-z']+", prompt.casefold()))
