@@ -7,6 +7,7 @@ import pytest
 
 from rlvr.cli import doctor
 from rlvr.errors import UsageError
+from tests.commands import refusal_of
 
 
 @pytest.fixture
@@ -189,5 +190,4 @@ def test_a_report_names_no_user_host_or_folder(say, findings, monkeypatch, tmp_p
 
 def test_a_report_is_a_form_of_its_own(say):
     """Two forms at once are refused before anything is examined."""
-    code, said = say("doctor", "--report", "--json")
-    assert (code, "leave out --json" in said) == (2, True)
+    assert "leave out --json" in refusal_of(*say("doctor", "--report", "--json"))

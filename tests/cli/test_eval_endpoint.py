@@ -7,6 +7,7 @@ import pytest
 
 from rlvr.cli import main
 from rlvr.data.formats import read_rows
+from tests.commands import refusal_of
 from tests.endpoint import endpoint, refused, said
 
 KEY = "sk-a-secret-of-the-test"
@@ -139,8 +140,7 @@ def test_an_evaluation_is_gone_on_with_under_one_identity(evaluated, tmp_path, c
         (tmp_path / "kept.jsonl").unlink()
         words.write_text("2")
         os.utime(words, (2, 2))
-        code, said = evaluated(served, *flags, "--resume", env=env)
-        assert code == 2
+        said = refusal_of(*evaluated(served, *flags, "--resume", env=env))
         assert "kept.jsonl.partial differs from this run in inputs: list.txt has another" in said
         assert "or pass --accept inputs" in said
         assert (tmp_path / "kept.jsonl.partial").read_bytes() == whole[0]

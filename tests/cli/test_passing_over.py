@@ -7,6 +7,7 @@ import pytest
 
 import rlvr.cli.score as command
 from rlvr.data.lines import stamped
+from tests.commands import refusal_of
 from tests.environments import right
 
 FILES = ("a.jsonl", "b.csv", "c.jsonl")
@@ -189,9 +190,7 @@ def test_records_that_were_lost_are_made_again(score, stopped, tmp_path, monkeyp
 )
 def test_blocks_of_a_run_with_other_options_are_not_used(score, stopped, change):
     rows, _ = stopped
-    code, said, _ = score(rows, "--resume", *change)
-    assert code == 2
-    assert "pass --overwrite to begin anew" in said
+    assert "pass --overwrite to begin anew" in refusal_of(*score(rows, "--resume", *change))
 
 
 def test_tasks_of_the_environment_are_asked_for_again(score, tmp_path, monkeypatch, parsed):

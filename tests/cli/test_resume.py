@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import refusal_of
 from tests.environments import PLACE, right
 from tests.processes import children, ended, python
 
@@ -90,9 +91,9 @@ def test_a_stopped_run_is_not_overwritten_unasked(say, stopped, tmp_path):
     """It may have cost a night; --overwrite begins anew."""
     stopped(signal.SIGKILL)
     before = files(tmp_path)
-    code, said = say(*stopped.argv)
-    assert code == 2
-    assert "is from a run that was stopped; pass --resume to go on, or --overwrite" in said
+    assert "is from a run that was stopped; pass --resume to go on, or --overwrite" in refusal_of(
+        *say(*stopped.argv)
+    )
     assert files(tmp_path) == before
     code, said = say(*stopped.argv, "--overwrite")
     assert code == 1
@@ -197,8 +198,7 @@ def test_other_options_are_not_mixed_in(score, half):
             'differs from this run in settings: env is "Trials" there and "Configured" here',
         ),
     ):
-        code, said, _ = score(rows, "--resume", *flags, env=env)
-        assert code == 2
+        said = refusal_of(*score(rows, "--resume", *flags, env=env))
         assert what in said
         assert "pass --overwrite to begin anew" in said
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlvr.data.rows import read_whole
+from tests.commands import refusal_of
 from tests.json_lines import write_json_lines
 
 BOXED = "\\boxed{4}"
@@ -124,9 +125,9 @@ def test_pipes_both_ways(say, tmp_path, monkeypatch):
     assert (code, json.loads(line)["outcome"]) == (1, "correct")
     assert "-, line 2" in say.err
     assert "1 rows left out\n" in say.err
-    code, said = say("score", "--verifier", "math", "-", "-o", "-", "--resume")
-    assert code == 2
-    assert "what went to stdout cannot be resumed" in said
+    assert "what went to stdout cannot be resumed" in refusal_of(
+        *say("score", "--verifier", "math", "-", "-o", "-", "--resume")
+    )
 
 
 def test_a_peek_shows_how_rows_are_read(say, tmp_path):
@@ -163,9 +164,9 @@ def test_an_environment_that_is_an_object_can_be_named(say, tmp_path, own, name)
         0,
         "2 verdicts replayed, 0 differ\n",
     )
-    code, said = say("score", f"{own}:{name}", "a.jsonl", "-o", "b.jsonl", "--option", "split=test")
-    assert code == 2
-    assert "is an environment as it is and has no option 'split'" in said
+    assert "is an environment as it is and has no option 'split'" in refusal_of(
+        *say("score", f"{own}:{name}", "a.jsonl", "-o", "b.jsonl", "--option", "split=test")
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,8 +175,7 @@ def test_an_environment_that_is_an_object_can_be_named(say, tmp_path, own, name)
 def test_an_error_about_an_object_is_short(say, tmp_path, own, name, why):
     """Not with a megabyte of its rows."""
     (tmp_path / "a.jsonl").write_text('{"reference": "4", "completion": "4"}\n')
-    code, said = say("score", f"{own}:{name}", "a.jsonl", "-o", "out.jsonl")
-    assert code == 2
+    said = refusal_of(*say("score", f"{own}:{name}", "a.jsonl", "-o", "out.jsonl"))
     assert why in said
     assert len(said) < 600
 
@@ -187,17 +187,17 @@ def test_a_function_of_ones_own_is_a_verifier(say, tmp_path, own):
         == 0
     )
     assert list(outcomes("out.jsonl").values()) == ["correct"]
-    code, said = say("score", "--verifier", "maths", "a.jsonl", "-o", "b.jsonl")
-    assert code == 2
-    assert "no verifier 'maths'; there is math, gsm8k, text, code" in said
+    assert "no verifier 'maths'; there is math, gsm8k, text, code" in refusal_of(
+        *say("score", "--verifier", "maths", "a.jsonl", "-o", "b.jsonl")
+    )
 
 
 def test_errors_name_the_option_that_maps_a_column(say, tmp_path):
     """Data sets call the answer many things."""
     write_json_lines(tmp_path / "a.jsonl", [{"problem": "?", "target": "4", "completion": BOXED}])
-    code, said = say("score", "math-v4", tmp_path / "a.jsonl", "-o", tmp_path / "out.jsonl")
-    assert code == 2
-    assert "--reference-column target takes it from there" in said
+    assert "--reference-column target takes it from there" in refusal_of(
+        *say("score", "math-v4", tmp_path / "a.jsonl", "-o", tmp_path / "out.jsonl")
+    )
 
 
 def test_a_file_that_changes_while_it_is_read_is_named(say, tmp_path, monkeypatch):

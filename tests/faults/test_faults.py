@@ -11,6 +11,7 @@ import pytest
 
 import rlvr
 from rlvr.data.rows import Journal, read_whole
+from tests.commands import refusal_of
 from tests.environments import PLACE, right
 from tests.json_lines import write_json_lines
 from tests.processes import python, run_python
@@ -180,8 +181,7 @@ def test_a_full_disk_names_the_file_and_the_rows_so_far_stay(
             raise
 
     monkeypatch.setattr(Journal, "write", full)
-    code, said = say(*argv, tmp_path / "out.jsonl")
-    assert code == 2
+    said = refusal_of(*say(*argv, tmp_path / "out.jsonl"))
     assert "out.jsonl.partial" in said
     assert way_out in said
     monkeypatch.undo()

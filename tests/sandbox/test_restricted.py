@@ -132,7 +132,9 @@ print(done, len(got))
 
 
 @needs_landlock
-@pytest.mark.parametrize("version", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "version", [1, *(pytest.param(version, marks=pytest.mark.slow) for version in (2, 3)), 5]
+)
 def test_older_versions_of_landlock_keep_the_same_promises(monkeypatch, tmp_path, version):
     """Newer rights are left out: what they keep, signals in and files whole, seccomp and the run's parent keep."""
     monkeypatch.setattr(levels, "_NEWEST", version)

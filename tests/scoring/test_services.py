@@ -21,6 +21,7 @@ from rlvr.scoring.identity import IDENTITY_HEADER, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.wire import decoded_item, encoded_item
 from rlvr.types import Completion, Outcome, Task, Verdict
+from tests.commands import refusal_of
 from tests.environments import Configured, Siblings, Trials, right
 from tests.serve.serving import served
 
@@ -98,9 +99,9 @@ def test_the_command_gives_the_same_bytes(score, urls, tmp_path):
     rows = right(*range(50))
     score(rows)
     whole = (tmp_path / "out.jsonl").read_bytes()
-    code, said, _ = score(rows, "--scorer", ",".join(urls), "--overwrite", "--workers", 2)
-    assert code == 2
-    assert "leave out one" in said
+    assert "leave out one" in refusal_of(
+        *score(rows, "--scorer", ",".join(urls), "--overwrite", "--workers", 2)
+    )
     from rlvr.cli import main
 
     argv = [

@@ -11,6 +11,7 @@ from rlvr.errors import UsageError
 from rlvr.scoring.identity import Identity, read_identity
 from rlvr.scoring.shards import Shard, read_totals
 from rlvr.types import Task
+from tests.commands import refusal_of
 from tests.environments import right
 
 SIBLINGS = "tests.environments:Siblings"
@@ -117,8 +118,7 @@ def test_a_stopped_shard_is_resumed_alone(say, score, sharded, source, tmp_path)
         b"".join(whole.splitlines(True)[:7]) + b'{"pla'
     )
     files[1].unlink()
-    code, said = say("join", *files, "-o", tmp_path / "joined.jsonl")
-    assert code == 2
+    said = refusal_of(*say("join", *files, "-o", tmp_path / "joined.jsonl"))
     assert "its run was stopped" in said
     assert "--resume" in said
     argv = [
@@ -132,9 +132,7 @@ def test_a_stopped_shard_is_resumed_alone(say, score, sharded, source, tmp_path)
         "--resume",
         "--shard",
     ]
-    code, said = say(*argv, "3/3")
-    assert code == 2
-    assert "this is shard 3/3" in said
+    assert "this is shard 3/3" in refusal_of(*say(*argv, "3/3"))
     say(*argv, "2/3")
     assert files[1].read_bytes() == whole
     say("join", *files, "-o", tmp_path / "joined.jsonl")
@@ -147,8 +145,7 @@ def test_what_is_missing_double_or_of_another_run_is_named(say, sharded, source,
     joined = tmp_path / "joined.jsonl"
 
     def refused(*files, says: str) -> None:
-        code, said = say("join", *files, "-o", joined)
-        assert code == 2
+        said = refusal_of(*say("join", *files, "-o", joined))
         assert says in " ".join(said.split())
         assert not joined.exists()
 
@@ -181,8 +178,7 @@ def test_shards_of_two_inputs_of_one_size_are_told_apart(say, sharded, source, t
     source.write_text(text.replace("1", "2", 1))
     assert len(source.read_text()) == len(text)
     second = sharded(source, 2, 2)
-    code, said = say("join", *first, *second, "-o", tmp_path / "joined.jsonl")
-    assert code == 2
+    said = refusal_of(*say("join", *first, *second, "-o", tmp_path / "joined.jsonl"))
     assert "in data: file 1, rows 1 to 60 has another content" in " ".join(said.split())
 
 
@@ -204,11 +200,9 @@ def test_a_shard_is_i_of_n(text):
 def test_a_shard_is_a_file_of_json_lines(say, source, tmp_path):
     """The join writes Parquet; a pipe could not keep the totals."""
     for output in (tmp_path / "s.parquet", "-"):
-        code, said = say(
-            "score", "tests.environments:Trials", source, "-o", output, "--shard", "1/2"
+        assert "a shard goes to a .jsonl file" in refusal_of(
+            *say("score", "tests.environments:Trials", source, "-o", output, "--shard", "1/2")
         )
-        assert code == 2
-        assert "a shard goes to a .jsonl file" in said
 
 
 TOTALS = {"shard": 1, "of": 2, "rows": 4, "scored": 2, "left_out": 0, "identity": {}}
