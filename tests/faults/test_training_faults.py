@@ -12,7 +12,7 @@ from rlvr.scoring.identity import read_identity
 from rlvr.train import checkpoint
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end, trainer
 
 STEPS = 3
 
@@ -90,8 +90,7 @@ def test_a_run_killed_while_the_final_model_is_saved_saves_it_when_it_is_started
 def test_lost_metrics_are_noticed_and_the_run_goes_on(tmp_path, whole):
     """A power cut between two disks, or an editor: the training does not depend on them."""
     run = tmp_path / "run"
-    with trainer(run, steps=2, checkpoint_every=1) as made:
-        made.run()
+    run_to_end(run, steps=2, checkpoint_every=1)
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (run / "metrics.jsonl").write_bytes(b"".join(lines[1:]))
     with pytest.warns(RuntimeWarning, match="lacks step 1, which the checkpoint counts as done"):
@@ -124,8 +123,7 @@ def test_two_trainers_in_one_folder(tmp_path):
 
 def test_a_run_whose_environment_was_edited_is_not_gone_on_with(tmp_path, monkeypatch):
     """Half of it would be trained on other verdicts, unless that is accepted."""
-    with trainer(tmp_path / "run", steps=1) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=1)
     known = json.loads((tmp_path / "run" / "identity.json").read_text())
     known["code"]["tests.train.bandit"] = "0123456789abcdef"
     (tmp_path / "run" / "identity.json").write_text(json.dumps(known))
@@ -140,8 +138,7 @@ def test_a_run_whose_environment_was_edited_is_not_gone_on_with(tmp_path, monkey
 
 def test_a_run_whose_identity_is_gone_is_gone_on_with_by_a_flag(tmp_path):
     """As a run of before identities were recorded: its beginning may have had other verdicts."""
-    with trainer(tmp_path / "run", steps=1) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=1)
     (tmp_path / "run" / "identity.json").unlink()
     path = tmp_path / "run" / "config.json"
     settings = json.loads(path.read_text())
@@ -158,8 +155,7 @@ def test_a_run_whose_identity_is_gone_is_gone_on_with_by_a_flag(tmp_path):
 
 def test_a_report_of_a_run_says_by_what_it_was_scored(tmp_path):
     """`rlvr compare` refuses two that were decided in two ways."""
-    with trainer(tmp_path / "run", steps=1, eval_every=0, eval_tasks=2) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=1, eval_every=0, eval_tasks=2)
     for step in (0, 1):
         identity = read_identity(tmp_path / "run" / "evaluations" / f"step-{step}.json")
         assert identity is not None
@@ -190,8 +186,7 @@ def test_a_damaged_model_is_refused_in_one_line(tmp_path, trained, name, damage)
 def trained(tmp_path_factory):
     """The folder of a trained model."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    with trainer(run, steps=1) as made:
-        made.run()
+    run_to_end(run, steps=1)
     return run / "model"
 
 
@@ -199,8 +194,7 @@ def test_a_model_by_another_name_of_its_folder_is_the_same_setting(tmp_path, mon
     """Relative on one day, absolute on the next."""
     (tmp_path / "models").mkdir()
     monkeypatch.chdir(tmp_path)
-    with trainer(tmp_path / "run", steps=1, model="models") as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=1, model="models")
     with trainer(tmp_path / "run", steps=1, model=str(tmp_path / "models")) as again:
         assert again.steps_done == 1
     with pytest.raises(UsageError, match=r"settings\.model"):
@@ -209,8 +203,7 @@ def test_a_model_by_another_name_of_its_folder_is_the_same_setting(tmp_path, mon
 
 def test_a_folder_with_damaged_settings_is_named(tmp_path):
     """Nothing in it says which run it is."""
-    with trainer(tmp_path / "run", steps=1) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=1)
     (tmp_path / "run" / "config.json").write_bytes(b'{"settings"')
     with pytest.raises(DataError, match=r"config\.json cannot be read as the settings of a run"):
         trainer(tmp_path / "run", steps=1)

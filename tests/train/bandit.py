@@ -11,6 +11,7 @@ from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
+from tests.json_lines import read_json_lines
 
 CHARSET = "0123456789ab= "
 
@@ -86,3 +87,10 @@ def trainer(
         second_opinion=second_opinion,
         console=Console(quiet=quietly, stderr=True),
     )
+
+
+def run_to_end(run: Path, **settings) -> list[dict]:
+    """Train; what the log says of each step."""
+    with trainer(run, **settings) as made:
+        made.run()
+    return read_json_lines(run / "metrics.jsonl")

@@ -7,7 +7,7 @@ import rlvr
 from rlvr.errors import UsageError
 from rlvr.train.alarm import Alarms, OpinionAlarm, RewardsDisputed, SecondOpinion, lr_alarm
 from tests.json_lines import read_json_lines
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end, trainer
 from tests.train.test_credit import rollout
 
 
@@ -61,10 +61,7 @@ def test_a_run_that_learns_nothing_says_so(tmp_path, capsys):
         def verify(self, task, completion):
             return rlvr.Verdict("wrong", why="always")
 
-    with trainer(
-        tmp_path / "run", env=Hopeless(), algorithm="dr_grpo", quietly=False, lr=1e6
-    ) as made:
-        made.run()
+    run_to_end(tmp_path / "run", env=Hopeless(), algorithm="dr_grpo", quietly=False, lr=1e6)
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("no weight was changed") == 1
     assert said.count("lr is 1e+06") == 1

@@ -13,7 +13,7 @@ from rlvr.train.setup import say_prompts
 from rlvr.train.tiny import tiny
 from tests.commands import refusal_of
 from tests.rewards.parts import refusal
-from tests.train.bandit import CHARSET, trainer
+from tests.train.bandit import CHARSET, run_to_end, trainer
 
 ENV = "tests.train.bandit:Bandit"
 TEMPLATE = (
@@ -141,8 +141,7 @@ def test_prompts_that_have_the_template_are_counted(tmp_path):
 
 def test_a_template_of_another_tokenizer_cannot_continue_a_run(tmp_path):
     """A policy that is given brings its own template, which the run's folder remembers."""
-    with trainer(tmp_path / "run", made=with_template(), steps=1) as one:
-        one.run()
+    run_to_end(tmp_path / "run", made=with_template(), steps=1)
     other = made()
     other[1].chat_template = TEMPLATE.replace("[", "<")
     assert "here they would go as" in refusal(

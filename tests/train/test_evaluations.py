@@ -9,7 +9,7 @@ from rlvr.errors import UsageError
 from rlvr.scoring.compare.results import read_results
 from rlvr.train.config import Config
 from rlvr.train.evaluations import EvalSet, eval_sets, read_eval_sets
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end
 from tests.train.test_resume import logged
 
 ROWS = "rows-v4:verifier=math,data={data},prompt=q,reference=a,split=test"
@@ -93,8 +93,7 @@ def test_a_run_logs_each_and_keeps_what_compare_reads(tmp_path):
         "tests/train/bandit.py:Bandit:n=4,k=2,rows=6,every=1,max_tokens=2,name=often",
         "tests/train/bandit.py:Bandit:temperature=0,rows=3,name=ends",
     )
-    with trainer(tmp_path / "run", steps=3, eval_env=sets, eval_every=2, eval_tasks=4) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=3, eval_env=sets, eval_every=2, eval_tasks=4)
     rows = logged(tmp_path / "run")
     assert [row["step"] for row in rows if "eval/often/avg@4" in row] == [0, 1, 2, 3]
     assert [row["step"] for row in rows if "eval/ends/avg@1" in row] == [0, 2, 3]

@@ -8,7 +8,7 @@ import pytest
 from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import load_algorithm
 from rlvr.data.step_files import StepFile, read_step
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end
 from tests.train.test_preferences import digits, offline
 from tests.train.test_reward_model import steps_file
 
@@ -27,8 +27,7 @@ OF_FILES = ("sft", "dpo", "reward_model", "pointwise_reward_model", "process_rew
 def of_sampled(folder, case: str):
     algorithm = load_algorithm(case.partition(",")[0], **SAMPLED[case])
     settings = {"prompts": 16, "group_size": 4, "steps": 2, "step_files": 1, "updates": 2}
-    with trainer(folder, algorithm=algorithm, **settings) as made:
-        made.run()
+    run_to_end(folder, algorithm=algorithm, **settings)
     return sorted((folder / "steps").iterdir())
 
 

@@ -10,7 +10,7 @@ from rlvr.train.credit import collate
 from rlvr.train.implicit import ImplicitRewards
 from rlvr.train.metrics import read_metrics
 from rlvr.types import Group, Task
-from tests.train.bandit import Bandit, policy, trainer
+from tests.train.bandit import Bandit, policy, run_to_end
 from tests.train.test_learner import learner, own_folder, rollout  # noqa: F401  `own_folder` is used by all
 
 BETA = 0.5
@@ -75,7 +75,7 @@ def test_its_loss_and_gradient_are_those_of_a_plain_loop(max_tokens):
 
 def test_it_learns_what_the_verifier_says(tmp_path):
     """Its loss falls from log 2, and the policy is right twice as often as by chance, 5 in 17."""
-    with trainer(
+    run_to_end(
         tmp_path / "run",
         env=Bandit(),
         algorithm="prime",
@@ -83,8 +83,7 @@ def test_it_learns_what_the_verifier_says(tmp_path):
         steps=10,
         prompts=16,
         lr=1e-2,
-    ) as run:
-        run.run()
+    )
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "reward" in row]
     assert rows[-1]["implicit_loss"] < rows[0]["implicit_loss"] == pytest.approx(log(2), rel=1e-5)
     assert rows[-1]["reward"] > 10 / 17 > rows[0]["reward"]

@@ -33,7 +33,7 @@ from rlvr.train.validation import validation_split
 from tests.collect.collecting import Count
 from tests.json_lines import read_json_lines
 from tests.processes import run_python
-from tests.train.bandit import Bandit, policy, trainer
+from tests.train.bandit import Bandit, policy, run_to_end, trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,17 +88,15 @@ def test_the_same_settings_give_the_same_run(tmp_path):
     """And another seed another one."""
     runs = []
     for name, seed in [("a", 0), ("b", 0), ("c", 1)]:
-        with trainer(tmp_path / name, seed=seed) as made:
-            made.run()
-        runs.append([row["loss"] for row in metrics(made)])
+        rows = run_to_end(tmp_path / name, seed=seed)
+        runs.append([row["loss"] for row in rows])
     assert runs[0] == runs[1] != runs[2]
 
 
 def test_the_first_step_is_on_policy(tmp_path):
     """Behaviour logprobs are the sampler's, the ratio's other side the trainer's: the same weights, so 1."""
-    with trainer(tmp_path / "run", steps=3, temperature=0.7) as made:
-        made.run()
-    for row in metrics(made):
+    rows = run_to_end(tmp_path / "run", steps=3, temperature=0.7)
+    for row in rows:
         assert row["ratio_max"] == pytest.approx(1, abs=1e-4)
         assert (row["clipped_low"], row["clipped_high"], row["staleness"]) == (0, 0, 0)
 
@@ -121,12 +119,11 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypat
         "update",
         lambda self, batch, *rest: seen.append(batch) or update(self, batch, *rest),
     )
-    with trainer(tmp_path / "run", algorithm="dapo", steps=3, group_size=2, max_tries=50) as made:
-        made.run()
+    rows = run_to_end(tmp_path / "run", algorithm="dapo", steps=3, group_size=2, max_tries=50)
     for batch in seen:
         correct = torch.tensor([row.score.verdict.correct for row in batch.rows]).view(-1, 2)
         assert (correct.any(dim=1) & ~correct.all(dim=1)).all()
-    assert sum(row["dropped/all-wrong"] for row in metrics(made)) > 0
+    assert sum(row["dropped/all-wrong"] for row in rows) > 0
 
 
 def test_a_step_without_a_group_is_skipped_and_says_so(tmp_path, capsys):
@@ -182,9 +179,7 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
         made.run()
         assert str(made.source.env.reward) == "correct + 0.1 * overlong(max_tokens=4, cache=1)"
         assert made.source.collector.overlong == "mask"
-    with trainer(tmp_path / "mask", algorithm="grpo", overlong="mask", steps=1) as made:
-        made.run()
-    row = metrics(made)[0]
+    row = run_to_end(tmp_path / "mask", algorithm="grpo", overlong="mask", steps=1)[0]
     assert row["masked"] == row["truncated"] * 16 > 0
     with trainer(tmp_path / "keep", algorithm="grpo", steps=1) as made:
         made.run()
@@ -271,9 +266,8 @@ def test_prompts_of_one_token_have_a_canary(tmp_path):
 
 def test_a_sampler_that_computes_otherwise_fails_within_a_tolerance(tmp_path):
     """What is within it is logged and no more."""
-    with trainer(tmp_path / "run", max_staleness=1, steps=2) as made:
-        made.run()
-    assert all(row["canary"] < 1e-5 for row in metrics(made))
+    rows = run_to_end(tmp_path / "run", max_staleness=1, steps=2)
+    assert all(row["canary"] < 1e-5 for row in rows)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -335,9 +329,7 @@ def test_prorl_resets_by_period(tmp_path):
     prorl = dataclasses.replace(
         load_algorithm("prorl"), reset=Reset(every_steps=2), dynamic_sampling=False
     )
-    with trainer(tmp_path / "run", algorithm=prorl, steps=5, lr=0.05) as made:
-        made.run()
-    rows = metrics(made)
+    rows = run_to_end(tmp_path / "run", algorithm=prorl, steps=5, lr=0.05)
     assert [row["step"] for row in rows if row.get("reset")] == [2, 4]
     assert [row["kl_ref"] < 1e-6 for row in rows] == [True, False, True, False, True]
 
@@ -346,7 +338,7 @@ def test_prorl_resets_by_period(tmp_path):
 def test_prorl_resets_when_validation_stalls(tmp_path):
     """A hopeless task has its best at the first look, with 0; two more without a better one are a stall."""
     prorl = dataclasses.replace(load_algorithm("prorl"), reset=Reset(stall_validations=2))
-    with trainer(
+    rows = run_to_end(
         tmp_path / "run",
         env=Hopeless(),
         algorithm=prorl,
@@ -354,9 +346,8 @@ def test_prorl_resets_when_validation_stalls(tmp_path):
         validation_every=1,
         validation_tasks=4,
         max_tries=1,
-    ) as made:
-        made.run()
-    assert [row["step"] for row in metrics(made) if row.get("reset")] == [2, 5]
+    )
+    assert [row["step"] for row in rows if row.get("reset")] == [2, 5]
     assert not (tmp_path / "run" / "best").exists()  # none was better than the start
 
 
@@ -409,9 +400,7 @@ def test_the_best_policy_on_the_validation_split_is_kept(tmp_path):
 
 def test_a_reward_range_maps_the_bounds(tmp_path):
     """DAPO's rewards are -1 and 1."""
-    with trainer(tmp_path / "run", steps=1, reward_range=(-1, 1)) as made:
-        made.run()
-    row = metrics(made)[0]
+    row = run_to_end(tmp_path / "run", steps=1, reward_range=(-1, 1))[0]
     assert row["reward"] == pytest.approx(2 * row["accuracy"] - 1)
     with pytest.raises(UsageError, match=r"reward_range is \(1, 1\); the first must be below"):
         trainer(tmp_path / "other", reward_range=(1, 1))
@@ -419,9 +408,8 @@ def test_a_reward_range_maps_the_bounds(tmp_path):
 
 def test_an_environment_of_several_turns_is_trained_on(tmp_path):
     """Its replies are in the rows and not in the loss."""
-    with trainer(tmp_path / "run", env=Count(), steps=2, max_tokens=6) as made:
-        made.run()
-    assert [row["updates"] for row in metrics(made)] == [1, 1]
+    rows = run_to_end(tmp_path / "run", env=Count(), steps=2, max_tokens=6)
+    assert [row["updates"] for row in rows] == [1, 1]
 
 
 def test_unscored_rollouts_teach_nothing(tmp_path):
@@ -474,8 +462,7 @@ def test_a_run_that_nobody_scores_ends(tmp_path, algorithm):
 @pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 def test_rollouts_of_dropped_groups_are_kept(tmp_path):
     """All that a dead scorer leaves is dropped, and its traceback is what one wants to read; else, all wrong is."""
-    with trainer(tmp_path / "dead", env=Dead(), steps=1, rollouts_every=1) as made:
-        made.run()
+    run_to_end(tmp_path / "dead", env=Dead(), steps=1, rollouts_every=1)
     rows = list(read_whole(tmp_path / "dead" / "rollouts" / "step-00000001.parquet"))
     assert [row["dropped"] for row in rows] == ["few-scored"] * 16
     assert "RuntimeError: the sandbox is gone" in json.loads(rows[0]["detail"])["traceback"]
@@ -601,9 +588,8 @@ def test_evaluations_say_what_they_could_not_score(tmp_path):
                 raise RuntimeError("gone")
             return super().verify(task, completion)
 
-    with trainer(tmp_path / "run", env=Half(), steps=1, eval_every=0, eval_tasks=10) as made:
-        made.run()
-    assert [row["eval/unscored"] for row in metrics(made)] == [5, 5]
+    rows = run_to_end(tmp_path / "run", env=Half(), steps=1, eval_every=0, eval_tasks=10)
+    assert [row["eval/unscored"] for row in rows] == [5, 5]
 
 
 def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
@@ -614,9 +600,7 @@ def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
         return values, costs | {"generation_s": costs["generation_s"] + 1000}
 
     monkeypatch.setattr("rlvr.train.parts.prefix_values_and_costs", forking)
-    with trainer(tmp_path / "run", algorithm="vineppo", steps=1, vine_k=3) as made:
-        made.run()
-    row = metrics(made)[0]
+    row = run_to_end(tmp_path / "run", algorithm="vineppo", steps=1, vine_k=3)[0]
     assert (row["forks"], row["forks_unscored"]) == (4 * 3, 0)  # no completion has a second line
     assert 12 <= row["fork_tokens"] <= 12 * 4
     assert row["tokens_per_s"] == pytest.approx(

@@ -15,12 +15,11 @@ from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 from tests.commands import refusal_of
-from tests.json_lines import read_json_lines
 from tests.policies import CHARSET
 from tests.rewards.parts import refusal
 from tests.train.bandit import CHARSET as BANDIT
 from tests.train.bandit import policy as bandit
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end
 from tests.train.test_learner import batch_of, learner, own_folder  # noqa: F401  `own_folder` is used by all
 from tests.train.test_packing import GPT2, MOE, made
 from tests.train.test_policy import ROWS, weights
@@ -439,11 +438,9 @@ def test_an_adapter_learns(tmp_path):
     made = bandit()
     with torch.no_grad():
         made.model.get_output_embeddings().weight.mul_(50)
-    with trainer(
+    rows = run_to_end(
         tmp_path / "run", made=made, lora_rank=4, steps=15, prompts=8, lr=0.03, algorithm="dr_grpo"
-    ) as run:
-        run.run()
-    rows = read_json_lines(tmp_path / "run" / "metrics.jsonl")
+    )
     assert rows[0]["accuracy"] < 0.3
     assert sum(row["accuracy"] for row in rows[-3:]) / 3 > 0.9
     assert max(row["canary"] for row in rows) < 1e-4

@@ -38,7 +38,7 @@ from rlvr.train.setup import policy_from_config
 from rlvr.train.tiny import tiny
 from tests.policies import CHARSET
 from tests.rewards.parts import refusal
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end, trainer
 from tests.train.test_learner import own_folder, rollout  # noqa: F401  `own_folder` is used by all
 
 MIB = 2**20
@@ -366,8 +366,7 @@ def test_a_run_says_what_it_will_take_and_one_that_cannot_fit_leaves_the_folder_
     monkeypatch.setattr(memory, "capacity", lambda device: 1000)
     assert "it cannot fit" in refusal(lambda: trainer(tmp_path / "small", steps=1))
     monkeypatch.undo()
-    with trainer(tmp_path / "small", steps=1, lr=0.5) as made:
-        made.run()
+    run_to_end(tmp_path / "small", steps=1, lr=0.5)
 
 
 def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(tmp_path, monkeypatch):

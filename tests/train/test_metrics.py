@@ -14,7 +14,7 @@ from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, read_metri
 from rlvr.train.plot import plot
 from tests.json_lines import write_json_lines
 from tests.processes import run_python
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end
 
 
 def test_a_number_that_is_not_finite_is_null(tmp_path):
@@ -88,10 +88,7 @@ def test_a_run_says_the_same_to_all_who_listen(tmp_path, monkeypatch):
         init=lambda **_: None, log=told.append, finish=lambda: told.append("finished")
     )
     monkeypatch.setitem(sys.modules, "fake_tracker", fake)
-    with trainer(
-        tmp_path / "run", steps=2, eval_every=1, eval_tasks=3, track="fake_tracker"
-    ) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=2, eval_every=1, eval_tasks=3, track="fake_tracker")
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert told == [*({**row} for row in rows), "finished"]
     found = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))

@@ -16,7 +16,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
 from tests.json_lines import read_json_lines
-from tests.train.bandit import Bandit, Turns, trainer
+from tests.train.bandit import Bandit, Turns, run_to_end, trainer
 
 PRORL = dataclasses.replace(
     load_algorithm("prorl"), reset=Reset(every_steps=3, stall_validations=2)
@@ -202,8 +202,7 @@ def test_stopped_once_it_goes_on_to_the_end_in_one_process(tmp_path, name):
 
 def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
     """It would be a mixture of two. All that differs is named, the algorithm's numbers too."""
-    with trainer(tmp_path / "run", steps=1) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=1)
     with pytest.raises(
         UsageError, match=r"settings\.algorithm\.kl\.coefficient: float 0\.04 there.*settings\.lr: "
     ):
@@ -218,8 +217,7 @@ FREE = {"micro_tokens": 64, "max_rows": 8, "keep": 5, "checkpoint_every": 9, "st
 @pytest.mark.slow
 def test_settings_that_change_nothing_learned_may_change(tmp_path, capsys):
     """The next machine has less memory or fewer cores, and a hundred more steps are wanted: no reason to begin anew."""
-    with trainer(tmp_path / "run", steps=2, workers=1) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=2, workers=1)
     with trainer(tmp_path / "run", quietly=False, **FREE) as again:
         assert again.steps_done == 2
         again.run()
@@ -234,8 +232,7 @@ def test_settings_that_change_nothing_learned_may_change(tmp_path, capsys):
 
 def test_settings_that_decide_may_not(tmp_path):
     """A schedule is stretched over all steps; a stall is counted on the tasks that are held out."""
-    with trainer(tmp_path / "linear", steps=2, schedule="linear") as made:
-        made.run()
+    run_to_end(tmp_path / "linear", steps=2, schedule="linear")
     with pytest.raises(UsageError, match=r"settings\.steps: int 2 there, int 3 here"):
         trainer(tmp_path / "linear", steps=3, schedule="linear")
     stall = {
@@ -245,8 +242,7 @@ def test_settings_that_decide_may_not(tmp_path):
         "steps": 1,
         "group_size": 16,
     }
-    with trainer(tmp_path / "stall", **stall) as made:
-        made.run()
+    run_to_end(tmp_path / "stall", **stall)
     with pytest.raises(UsageError, match=r"settings\.validation_tasks"):
         trainer(tmp_path / "stall", **stall | {"validation_tasks": 2})
 
@@ -265,8 +261,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
 
 def test_a_damaged_config_is_named(tmp_path):
     """It cannot be told then whether this is the run."""
-    with trainer(tmp_path / "run", steps=1) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=1)
     for text in ("{", "[1]"):
         (tmp_path / "run" / "config.json").write_text(text)
         with pytest.raises(

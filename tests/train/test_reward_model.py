@@ -26,7 +26,7 @@ from tests.environments import Torchless
 from tests.json_lines import write_json_lines
 from tests.rounding import additions, assert_same
 from tests.serve.serving import answering, served
-from tests.train.bandit import CHARSET, Bandit, policy, trainer
+from tests.train.bandit import CHARSET, Bandit, policy, run_to_end, trainer
 from tests.train.test_preferences import assert_same_numbers, config, digits, offline
 from tests.train.test_resume import differences, logged
 
@@ -316,14 +316,13 @@ def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
         state,
     ):  # the same model behind an address, so the run goes on with it
         state.version = LearnedReward(folder).version
-        with trainer(
+        run_to_end(
             tmp_path / "run",
             steps=2,
             eval_every=0,
             eval_tasks=4,
             **settings | {"reward_model": url},
-        ) as run:
-            run.run()
+        )
     assert sum(state.asked) >= 16
     assert (
         logged(tmp_path / "run")[-1]["reward/learned"] == 0.0

@@ -10,7 +10,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.data.rows import read_whole
 from rlvr.episode import EpisodeRecord, EpisodeTurn, ToolCall
 from rlvr.train.rollout_log import Trained, _token_texts, log_rollouts, rollout_table
-from tests.train.bandit import Bandit, trainer
+from tests.train.bandit import Bandit, run_to_end, trainer
 from tests.train.test_credit import rollout
 
 PATH = "rollouts/step-00000001.parquet"
@@ -90,15 +90,14 @@ def test_log_probabilities_in_the_last_update_show_what_those_before_changed(tmp
     """At a great rate they move; a step without a file has none."""
     algorithm = load_algorithm("grpo", epochs=2)
     for name, every in (("with", 1), ("without", 0)):
-        with trainer(
+        run_to_end(
             tmp_path / name,
             steps=1,
             rollouts_every=1,
             algorithm=algorithm,
             step_files=every,
             lr=0.1,
-        ) as made:
-            made.run()
+        )
     moved = [
         abs(new - old)
         for row in read_whole(tmp_path / "with" / PATH)
@@ -137,8 +136,7 @@ def test_a_step_is_shown_as_a_table(capsys, tmp_path):
 
 def test_a_run_prints_the_table_of_each_step(tmp_path, capsys):
     """--show-rollouts 2."""
-    with trainer(tmp_path / "run", steps=2, show_rollouts=2, quietly=False) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=2, show_rollouts=2, quietly=False)
     said = capsys.readouterr().err
     assert "step 1: 2 of 16 completions" in said
     assert "step 2: 2 of 16 completions" in said

@@ -11,7 +11,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.data.step_files import read_step
 from rlvr.train.gradient_sketch import weights_digest
 from rlvr.train.policy import Policy
-from tests.train.bandit import trainer
+from tests.train.bandit import run_to_end, trainer
 
 SETTINGS = {"prompts": 5, "group_size": 4, "steps": 3}
 
@@ -51,8 +51,7 @@ def test_a_wrong_loss_is_an_alarm_that_names_it(tmp_path, monkeypatch, capsys):
         return made._replace(losses=made.losses * 1.01)
 
     monkeypatch.setattr(rlvr.algo.objectives, "clipped", wrong)
-    with trainer(tmp_path / "run", verify_every=2, quietly=False, **SETTINGS) as made:
-        made.run()
+    run_to_end(tmp_path / "run", verify_every=2, quietly=False, **SETTINGS)
     assert departing(tmp_path / "run") == {2: {"departs/update 0: weights"}}
     said = " ".join(capsys.readouterr().err.split())
     assert "alarm: this step is not what its algorithm says: update 0: weights" in said
@@ -73,6 +72,5 @@ def test_a_layout_that_matters_is_an_alarm(tmp_path, monkeypatch, is_other, fact
         return [made[0] * factor, *made[1:]] if is_other else made * factor
 
     monkeypatch.setattr(Policy, "logprobs", wrong)
-    with trainer(tmp_path / "run", verify_every=1, **(SETTINGS | {"steps": 1})) as made:
-        made.run()
+    run_to_end(tmp_path / "run", verify_every=1, **(SETTINGS | {"steps": 1}))
     assert departing(tmp_path / "run") == {1: {"departs/log-probabilities", "departs/gradient"}}

@@ -20,7 +20,7 @@ from rlvr.train.schedule import LrClock, NumberSchedule, scheduled_rate
 from rlvr.train.settings import read_settings
 from rlvr.train.stage import read_stages
 from rlvr.train.stages import Stages
-from tests.train.bandit import Bandit, trainer
+from tests.train.bandit import Bandit, run_to_end, trainer
 from tests.train.test_resume import differences, logged, state, stopped_after
 
 
@@ -301,8 +301,7 @@ def _in_a_child(run: Path, cpu_s: float | None = None) -> tuple[int, float]:
     try:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, cpu_s or 0.0)
-        with trainer(run, algorithm="prorl", overlong="keep", **THREE) as made:
-            made.run()
+        run_to_end(run, algorithm="prorl", overlong="keep", **THREE)
         os._exit(0)
     except BaseException:  # noqa: BLE001  of a child, whose status is all that is seen
         traceback.print_exc()
@@ -403,8 +402,7 @@ def test_a_run_may_get_stages_that_lie_ahead(tmp_path):
         with pytest.raises(UsageError, match=message):
             trainer(tmp_path / "run", steps=6, stage=stages)
     stages = ("at=2,lr=0.001", "at=5,lr=0.002")
-    with trainer(tmp_path / "run", steps=6, stage=stages) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=6, stage=stages)
     assert [row["lr"] for row in logged(tmp_path / "run")] == [
         0.01,
         0.01,
@@ -419,7 +417,6 @@ def test_a_run_may_get_stages_that_lie_ahead(tmp_path):
 def test_a_schedule_to_the_end_fixes_the_end(tmp_path):
     """With more steps it would have been another one."""
     stage = ("at=1,entropy=linear(0.1)",)
-    with trainer(tmp_path / "run", steps=3, stage=stage) as made:
-        made.run()
+    run_to_end(tmp_path / "run", steps=3, stage=stage)
     with pytest.raises(UsageError, match=r"settings\.steps: int 3 there, int 4 here"):
         trainer(tmp_path / "run", steps=4, stage=stage)

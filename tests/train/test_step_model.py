@@ -10,7 +10,7 @@ from rlvr.cli.entry import main
 from rlvr.data.step_files import StepFile, read_step, write_step
 from rlvr.errors import DataError
 from rlvr.train.step_model import StepModel, verify_with_models
-from tests.train.bandit import policy, trainer
+from tests.train.bandit import policy, run_to_end
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +21,9 @@ def run(tmp_path_factory):
     first.save(folder / "first")
     algorithm = {"correction": "token:truncate:2", "entropy": 0.01}
     settings = {"prompts": 2, "group_size": 4, "steps": 2, "step_files": 1, "grad_clip": 0.05}
-    with trainer(
+    run_to_end(
         folder / "run", made=first, algorithm=load_algorithm("grpo", **algorithm), **settings
-    ) as made:
-        made.run()
+    )
     return folder
 
 

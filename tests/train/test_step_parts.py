@@ -11,7 +11,7 @@ from rlvr.data.step_files import StepFile, read_step
 from rlvr.errors import DataError
 from rlvr.train.step_model import StepModel, verify_with_models
 from rlvr.train.step_own import own_formulas
-from tests.train.bandit import policy, trainer
+from tests.train.bandit import policy, run_to_end
 
 SETTINGS = {"prompts": 2, "group_size": 4, "steps": 2, "step_files": 1}
 OWN = """
@@ -34,8 +34,7 @@ class Half(Proximal):
 
 def last_step(folder, algorithm, made=None, **settings) -> StepFile:
     """Of a short run; the second, in which a ratio is no longer 1."""
-    with trainer(folder, made=made, algorithm=algorithm, **SETTINGS | settings) as run:
-        run.run()
+    run_to_end(folder, made=made, algorithm=algorithm, **SETTINGS | settings)
     return read_step(max((folder / "steps").iterdir()))
 
 
@@ -100,14 +99,13 @@ def test_a_step_of_distillation_is_judged(numbers, tmp_path):
     first.save(tmp_path / "first")
     teacher.save(tmp_path / "teacher")
     algorithm = load_algorithm("gkd", **numbers)
-    with trainer(
+    run_to_end(
         tmp_path / "run",
         made=first,
         algorithm=algorithm,
         teacher=str(tmp_path / "teacher"),
         **SETTINGS,
-    ) as run:
-        run.run()
+    )
     step = read_step(tmp_path / "run" / "steps" / "step-00000001.safetensors")
     assert found(step)["update 0: divergence weights"] == "equal"
     assert set(found(step).values()) == {"equal"}

@@ -12,7 +12,7 @@ from rlvr.train.policy import Policy
 from rlvr.train.reward_model import RewardModel
 from rlvr.train.trained_rows import step_row
 from tests.serve.serving import answering
-from tests.train.bandit import Bandit, policy, trainer
+from tests.train.bandit import Bandit, policy, run_to_end
 
 RULES = """
 def letters(task, steps):
@@ -50,8 +50,7 @@ def rules(tmp_path):
 def run(folder, rules, name, **settings):
     given = {"algorithm": "grpo_process", "step_delimiter": "b", "step_reward": f"{rules}:{name}"}
     given |= {"env": Wrong(), "prompts": 16, "max_tokens": 6}
-    with trainer(folder, **given | settings) as made:
-        made.run()
+    run_to_end(folder, **given | settings)
     return read_metrics(folder / "metrics.jsonl")
 
 

@@ -14,7 +14,7 @@ from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 from tests.json_lines import write_json_lines
-from tests.train.bandit import CHARSET, Bandit, policy, trainer
+from tests.train.bandit import CHARSET, Bandit, policy, run_to_end, trainer
 
 
 class Blank(Bandit):
@@ -36,8 +36,7 @@ def teacher(folder, charset=CHARSET) -> str:
 def test_the_policy_comes_near_its_teacher(tmp_path, algorithm):
     """The reverse KL of sampled tokens falls to less than half, though every score is 0."""
     settings = {"algorithm": algorithm, "teacher": teacher(tmp_path / "teacher"), "prompts": 16}
-    with trainer(tmp_path / "run", env=Blank(), steps=30, lr=3e-2, **settings) as made:
-        made.run()
+    run_to_end(tmp_path / "run", env=Blank(), steps=30, lr=3e-2, **settings)
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     first, last = (sum(row["teacher_kl"] for row in part) / 5 for part in (rows[:5], rows[-5:]))
     assert 0 < last < first / 2

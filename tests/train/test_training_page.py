@@ -11,7 +11,7 @@ import rlvr
 from rlvr.train.config import Config
 from rlvr.train.config.run import GROUPS
 from rlvr.train.metrics import read_metrics
-from tests.train.bandit import Bandit, trainer
+from tests.train.bandit import Bandit, run_to_end
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 PAGE = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
@@ -35,10 +35,9 @@ def test_every_setting_is_explained():
 def test_every_metric_of_a_run_is_named(tmp_path):
     """With a KL penalty, dynamic sampling, evaluation and a reward of parts."""
     env = Bandit().with_reward(rlvr.Correct() + rlvr.Overlong(max_tokens=4, cache=1))
-    with trainer(
+    run_to_end(
         tmp_path / "run", algorithm="prorl", steps=2, env=env, eval_every=1, eval_tasks=4, eval_n=2
-    ) as made:
-        made.run()
+    )
     logged = {name for row in read_metrics(tmp_path / "run" / "metrics.jsonl") for name in row} - {
         "step"
     }

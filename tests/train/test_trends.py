@@ -12,7 +12,7 @@ from rlvr.train.alarm import AlarmRaised, Alarms
 from rlvr.train.config import Config
 from rlvr.train.trends import WeakTasks
 from tests.json_lines import read_json_lines
-from tests.train.bandit import AllRight, Bandit, trainer
+from tests.train.bandit import AllRight, Bandit, run_to_end, trainer
 
 STEPS = 400
 
@@ -189,8 +189,7 @@ def test_rewards_are_logged_by_strength(tmp_path):
 
     settings = {"env": env, "steps": 2, "algorithm": "dr_grpo"}
     path = report(lambda task: task.reference)
-    with trainer(tmp_path / "a", strength=path, **settings) as made:
-        made.run()
+    run_to_end(tmp_path / "a", strength=path, **settings)
     rows = read_json_lines(tmp_path / "a/metrics.jsonl")
     assert any("reward_at/weak" in row or "reward_at/strong" in row for row in rows)
     hacked = {**settings, "env": AllRight(), "algorithm": "dapo", "steps": 1}

@@ -11,7 +11,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.cli.entry import main
 from rlvr.data.step_files import StepFile, read_step
 from rlvr.errors import DataError
-from tests.train.bandit import policy, trainer
+from tests.train.bandit import policy, run_to_end
 
 ENVS = '''
 import rlvr
@@ -50,10 +50,7 @@ def run(tmp_path_factory) -> Path:
     first.save(folder / "first")
     algorithm = load_algorithm("grpo", kl="none")
     settings = {"prompts": 16, "group_size": 4, "steps": 2, "step_files": 1}
-    with trainer(
-        folder / "run", made=first, algorithm=algorithm, step_sketches=True, **settings
-    ) as made:
-        made.run()
+    run_to_end(folder / "run", made=first, algorithm=algorithm, step_sketches=True, **settings)
     return folder / "run"
 
 
@@ -143,8 +140,7 @@ def test_a_run_without_files_or_texts_is_one_line(run, tmp_path, step, capsys):
 def test_sketches_change_nothing(run, tmp_path):
     """The second step is that of a run without them."""
     settings = {"prompts": 16, "group_size": 4, "steps": 2, "step_files": 1}
-    with trainer(tmp_path, algorithm=load_algorithm("grpo", kl="none"), **settings) as made:
-        made.run()
+    run_to_end(tmp_path, algorithm=load_algorithm("grpo", kl="none"), **settings)
     name = "step-00000002.safetensors"
     ours, plain = (read_step(one / "steps" / name) for one in (run, tmp_path))
     np.testing.assert_array_equal(ours.arrays["update0.weights"], plain.arrays["update0.weights"])
