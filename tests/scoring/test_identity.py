@@ -25,8 +25,8 @@ from rlvr.scoring.identity import (
     read_identity,
     require_same,
 )
-from rlvr.types import Outcome, Verdict
 from tests.json_lines import write_json_lines
+from tests.scoring.readers import Digits, Worded, until
 
 CLI = "import sys; from rlvr.cli import main; sys.exit(main())"
 MINE = """\
@@ -309,16 +309,6 @@ def test_an_identity_without_end_is_not_read(tmp_path):
             read_identity(what)
 
 
-class Digits(rlvr.Environment):
-    """Judges by the limit of digits."""
-
-    def task(self, index):
-        return rlvr.Task(str(index), "p", reference="1")
-
-    def verify(self, task, completion):
-        return Verdict(Outcome.CORRECT, why=str(sys.get_int_max_str_digits()))
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_workers_read_numbers_as_the_process_that_asks(workers):
     """Python's limit of digits is a process's own, and the identity names the asking one's."""
@@ -351,7 +341,7 @@ def test_a_file_that_was_edited_ends_the_scorer_for_good(tmp_path, monkeypatch, 
     os.utime(words, (1, 1))
     (tmp_path / "scratch").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
-    with rlvr.Scorer(Cached(folder=str(tmp_path)), workers=workers) as scorer:
+    with rlvr.Scorer(Worded(path=str(tmp_path / "cache.txt")), workers=workers) as scorer:
         task = scorer.env.task(0)
         assert scorer.score(task, "read").verdict.why == "1"
         assert scorer.engine.problem == ""
@@ -379,35 +369,13 @@ def test_a_temporary_file_of_the_run_is_no_input_of_a_worker_that_comes_later(tm
     assert said.split() == [str(before)]
 
 
-class Cached(rlvr.Environment):
-    """One completion writes a cache and goes on until it may end; others read it."""
-
-    folder: str
-
-    def task(self, index):
-        return rlvr.Task("t", "p")
-
-    def verify(self, task, completion):
-        cache = Path(self.folder, "cache.txt")
-        if completion == "write":
-            cache.write_text("2")
-            Path(self.folder, "is written").mkdir()
-            until(Path(self.folder, "may end").exists)
-        return Verdict(Outcome.CORRECT, why=cache.read_text())
-
-
-def until(is_so):
-    while not is_so():
-        time.sleep(0.01)
-
-
 def test_what_one_worker_writes_is_no_input_of_another(tmp_path, monkeypatch):
     """A cache is read before and while it is written: it was an input at first, and then it is none."""
     (tmp_path / "cache.txt").write_text("1")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))  # so that the cache is in no temporary folder
-    with rlvr.Scorer(Cached(folder=str(tmp_path)), workers=2) as scorer:
+    with rlvr.Scorer(Worded(path=str(tmp_path / "cache.txt")), workers=2) as scorer:
         task = scorer.env.task(0)
         assert scorer.score(task, "read").verdict.why == "1"
         name = next(one for one in scorer.identity().inputs if one.endswith("cache.txt"))
@@ -425,25 +393,12 @@ def test_what_one_worker_writes_is_no_input_of_another(tmp_path, monkeypatch):
     assert Identity.from_dict(identity.as_dict()).written == {name}
 
 
-class Reads(rlvr.Environment):
-    """Right if a file of its own says so."""
-
-    path: str
-
-    def task(self, index):
-        return rlvr.Task(str(index), "?", reference="x")
-
-    def verify(self, task, completion):
-        with open(self.path) as file:  # noqa: PTH123
-            return rlvr.Verdict("correct" if completion == file.read() else "wrong", why="file")
-
-
 def test_a_second_run_in_one_process_has_the_inputs_of_the_first_too(tmp_path):
     """The watch is of the process: it kept what it had seen, and a second identity lacked it."""
     path = tmp_path / "key.txt"
     path.write_text("x")
     os.utime(path, (0, 0))
     for _ in range(2):
-        with rlvr.Scorer(Reads(path=str(path)), workers=0) as scorer:
-            assert scorer.score(scorer.env.task(0), "x").verdict.correct
+        with rlvr.Scorer(Worded(path=str(path)), workers=0) as scorer:
+            assert scorer.score(scorer.env.task(0), "read").verdict.why == "x"
             assert [one for one in scorer.identity().inputs if one.endswith("key.txt")]

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 import uvicorn
@@ -20,9 +19,10 @@ from rlvr.scoring.engines.client import Client
 from rlvr.scoring.identity import IDENTITY_HEADER, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.wire import decoded_item, encoded_item
-from rlvr.types import Completion, Outcome, Task, Verdict
+from rlvr.types import Completion, Task
 from tests.commands import refusal_of
 from tests.environments import Configured, Siblings, Trials, right
+from tests.scoring.readers import Worded
 from tests.serve.serving import served
 
 
@@ -229,18 +229,6 @@ def test_the_client_asks_the_other_service(urls):
     with Client([nowhere, urls[1]], batch=10) as client:
         got = client.score(None, right(*range(100)))
     assert [one.score.verdict.answer for one in got] == [str(i) for i in range(100)]
-
-
-class Worded(rlvr.Environment):
-    """Judges by a file."""
-
-    path: str
-
-    def task(self, index):
-        return Task(str(index), "p")
-
-    def verify(self, task, completion):
-        return Verdict(Outcome.CORRECT, why=Path(self.path).read_text())
 
 
 def test_services_behind_one_address_are_told_apart_by_their_answers(tmp_path, monkeypatch):
