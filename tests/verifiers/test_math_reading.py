@@ -24,6 +24,7 @@ RIGHT = {
         ("42", "42_{10}"), ("42", r"42\text{ (QED)}"), ("42", r"42\,\square"), (r"\frac34", "3/4 (simplified)"),
         ("3.14", r"\approx 3.14"), (r"\infty", "inf"), (r"\infty", r"\text{positive infinity}"), (r"-\infty", "-inf"),
         (r"3:45\text{ PM}", "3:45 in the afternoon"), (r"3:45\text{ PM}", "15:45 h"), ("0", "0 roots"),
+        (r"4.5\text{ L}", "4.5 L of water"), ("150", "150 sec"), ("x^3+C", r"x^3+\text{C}"), (r"\text{noon}", "at noon"),
         (r"13\text{ nautical miles}", "13 nmi"), (r"65\%", "65 pct"),
     ],
     "rare LaTeX, logic and sets": [
@@ -40,6 +41,8 @@ RIGHT = {
         (r"\text{prime}", "prime number"), (r"\text{Thursday}", "on Thursday"), (r"\text{Thursday}", "Thu"),
         (r"\text{neither}", "Neither even nor odd"), (r"\text{neither}", r"f\text{ is neither}"), ("B", "The answer is B"),
         ("B", "[B]"), ("B", "5 (B)"), (r"\text{May 4}", "on May 4"), (r"\text{Bob}", "bob"),
+        (r"\text{isosceles}", "It is an isosceles triangle."), (r"\text{yes}", "Yes, they are independent"),
+        (r"\text{no}", "No, they are not independent"),
     ],
     "notation that is rare": [
         (r"\frac34", "^3/_4"), (r"\frac34", r"{}^3\!/_4"), (r"\frac34", r"\genfrac{}{}{}{}{3}{4}"),
@@ -320,6 +323,8 @@ WRONG = {
         (r"\neg p\lor\neg q", "not p and not q"), (r"\neg p\lor\neg q", "!p && !q"), (r"\{2,3\}", "2 or 3"),
         (r"\neg p\lor\neg q", r"\bar p\bar q"), (r"A\cup B", "A+B"), ("(2,1)", r"\{2,1\}"), (r"\text{Anna}", "An na"),
         (r"\text{does not exist}", "It does not"), (r"\text{converges}", "It does not converge"), ("B", "7 (A)"),
+        (r"\text{yes}", "Yes, they are not independent"), (r"\text{yes}", "Yes, but only if x > 0"),
+        (r"\text{isosceles}", "It is not an isosceles triangle."),
         (r"\text{neither}", "not neither"), (r"\text{prime}", "not a prime number"), (r"\text{Thursday}", "Tue"),
         (r"(-\infty,3)\cup(3,\infty)", r"(-\infty,3),(3,\infty),3"),
     ],

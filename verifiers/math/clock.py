@@ -32,7 +32,7 @@ _FILLERS = frozenset(("of", "on", "the", "st", "nd", "rd", "th"))
 
 def time_of_day(text: str) -> Clock | None:
     """A time in hours and minutes, or with am or pm; a bare number is none."""
-    words = " ".join(text.replace('"', " ").split())
+    words = " ".join(text.replace('"', " ").split()).removeprefix("at ")
     if (named := _NAMED.get(words.lower())) is not None:
         return Clock(text, named, True)
     match = _TIME.fullmatch(words)

@@ -282,6 +282,7 @@ _NUMERALS = swaps(
         lambda m: _BESIDE.sub(r"\1 \\cdot ", m[0]),
     ),
     ("(", r"\A([+-]?\d*\.\d*)\((\d{1,40})\)\Z", r"\1\\overline{\2}"),  # 0.1(6)
+    ("sec", r"(?<=\d)\s{0,2}\\sec\Z", ' "sec"'),
     ("infty", r'(?i)\A"?positive"? ?(?=\\infty)', ""),
     ("infty", r'(?i)\A"?negative"? ?(?=\\infty)', "-"),
     ("! ", r"(?<=\d!) (?=\d)", r" \\cdot "),  # 4! 5!
@@ -501,7 +502,7 @@ def mixed(value: int | Fraction) -> str:
     Args:
         value: the number.
     """
-    whole, part = divmod(Fraction(abs(value)), 1)
+    whole, part = divmod(abs(Fraction(value)), 1)
     size = rf"{whole or ''}\frac{{{part.numerator}}}{{{part.denominator}}}" if part else str(whole)
     return f"-{size}" if value < 0 else size
 
@@ -657,7 +658,7 @@ def _quote(match: re.Match[str]) -> str:
         content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
     # x^2 + \text{constant} is x^2 + C.
     if (
-        content.rstrip(".") in ("constant", "const")
+        content.rstrip(".") in ("constant", "const", "C", "c", "K")
         and match.string[: match.start()].rstrip(r"\ ,~")[-1:] == "+"
     ):
         return " C "

@@ -559,9 +559,11 @@ def _ranges(dashed: Items, other: Form) -> Decision:
 
 def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
-        if _predicate(b, a.plain) == a.plain or _says(a.plain, b.plain):
+        if _predicate(b, a.plain) == a.plain:
             return Decision(True, "same-text")
-        if _predicate(a, b.plain, words=1) == b.plain:
+        if a.plain != b.plain and _says(a.plain, b.plain):
+            return Decision(True, "same-text")
+        if _says(_predicate(a, b.plain, words=1), b.plain):
             return Decision(True, "same-text")
         same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
         return Decision(True, "same-text") if same else Decision(None, "different-text")
@@ -580,7 +582,7 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
 def _says(answer: str, reference: str) -> bool:
     """Whether an answer says the reference in other words: `on Thursday`, `Thu`, `prime number`,
     `neither even nor odd`, `it does not exist`."""
-    if answer in _SHORT_FOR.get(reference, ()):
+    if answer == reference or answer in _SHORT_FOR.get(reference, ()):
         return True
     if reference == "neither":
         return _NEITHER.fullmatch(answer) is not None

@@ -121,6 +121,10 @@ def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fracti
         if mine == reference_measure or (policy.convert_units and mine[1] == reference_measure[1]):
             return _SAME_UNIT, mine[0] / reference_measure[0]
         return _DIFFERENT_UNIT, None
+    long, short = (a, b) if len(a) > len(b) else (b, a)
+    stuff = long.removeprefix(f"{short} ")
+    if stuff != long and is_counted(stuff) and (measure(a) or measure(b)):
+        return _SAME_UNIT, None  # a litre of water is one
     if a.rpartition(" ")[2] == b.rpartition(" ")[2] and (" " not in a or " " not in b):
         return _SAME_UNIT, None  # 12 apples are 12 green apples
     words = a[0] == UNKNOWN or b[0] == UNKNOWN or is_counted(a) or is_counted(b)

@@ -26,17 +26,26 @@ _CHANGES = frozenset(
     "not no nor never neither or and but if unless except only just without wrong false incorrect "
     "rejected extraneous least most about approximately nearly almost roughly times half twice "
     "thrice double triple percent per minus plus squared cubed negative opposite inverse "
-    "reciprocal more less fewer greater".split()
+    "reciprocal".split()
 )
 _LITTLE = frozenset(
     "a an the of in to as by for than one it that which who is are was were will can does".split()
 )
 _REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
+# Yes, they are independent
+_YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^";]{3,120})"?', re.IGNORECASE)
+_DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|cannot)\b|n't", re.IGNORECASE)
+_HEDGES = frozenset("but or if unless only maybe perhaps possibly sometimes except when".split())
+_PER = re.compile(r'(.{1,60}?)[" ]{0,3}(?:\bper |/ ?"?)([a-z]+)"?')
+# "vertex" (2, 5), Quadrant III
+_NAME = re.compile(r'"?([A-Za-z]{4,20})"?[" ]([^a-z"].{0,200})"?')
 _SENTENCE = re.compile(
-    r'"?(?P<subject>[^",;]{1,100}?)[" ]{1,3}'
-    r"(?P<verb>is|are|was|were|has|have|had|wins|won|will|can|does)"
-    r"(?P<about>(?: [A-Za-z\' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)?)\"?"
+    r'"?(?P<subject>[^",;]{1,100}?)[" ]{1,3}(?:is|are|was|were|will|can|does|has|have|had)'
+    r"(?P<about> [A-Za-z' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)\"?"
 )
+_NO = ("no", "false")
+_WORDS = re.compile(r"[A-Za-z'-]+")
+_MOST_NAMES = 4  # words of a subject
 _WHOLE = re.compile(r"-?\d[\d,]{0,20}")
 _COUNTED = re.compile(r'([-+]?\d[\d.,]*)[" ]{1,3}([A-Za-z][A-Za-z -]{2,60})"?')
 
@@ -49,11 +58,17 @@ def without_remark(text: str, prompt: str) -> str | None:
         text: an answer, folded.
         prompt: the prompt's text, "" where it is not known.
     """
+    if prompt and (answer := _noun(text, prompt)):
+        return answer
+    if reply := _YES.fullmatch(text):
+        is_denied = bool(_DENIAL.search(reply[2]))
+        is_plain = _HEDGES.isdisjoint(_plain_words(reply[2]).split())
+        return reply[1] if is_plain and is_denied == (reply[1].casefold() in _NO) else None
     if counted := _COUNTED.fullmatch(text):  # 24 positive divisors
         return counted[1] if _repeats(plain(counted[2]), prompt) else None
     head, bracket, tail = text.rpartition("(")
     if not bracket or not tail.rstrip('" ').endswith(")"):
-        return _subject(text, prompt)
+        return _subject(text, prompt) if prompt else None
     first, second = head.strip('" '), tail.strip(') "')
     for digits, words in ((first, second), (second, first)):  # Twelve (12)
         if _WHOLE.fullmatch(digits) and number(plain(words)) == int(digits.replace(",", "")):
@@ -72,13 +87,31 @@ def _repeats(words: str, prompt: str) -> bool:
 
 def _subject(text: str, prompt: str) -> str | None:
     """`Anna` of `Anna is taller`, if all that is said of her is the prompt's."""
-    sentence = _SENTENCE.fullmatch(text) if prompt else None
-    if sentence is None:
+    if sentence := _SENTENCE.fullmatch(text):
+        about = set(_plain_words(sentence["about"]).split()) - _LITTLE
+        is_known = about and about <= set(_plain_words(prompt).split())
+        if is_known and not _may_change(" ".join(about)):
+            return sentence["subject"]
+    words = _WORDS.findall(text.replace('"', " "))
+    if "".join(words) != "".join(text.replace('"', "").split()):
         return None
-    about = set(_plain_words(sentence["about"]).split()) - _LITTLE
-    said = about | ({sentence["verb"]} - _LITTLE)
-    is_known = said and said <= set(_plain_words(prompt).split())
-    return sentence["subject"] if is_known and not _may_change(" ".join(about)) else None
+    for count in range(1, min(len(words) - 1, _MOST_NAMES + 1)):  # the Reds scored more goals
+        does, *_ = about = words[count:]
+        if does.islower() and does not in _LITTLE and _repeats(" ".join(about).casefold(), prompt):
+            return " ".join(words[:count])
+    return None
+
+
+def _noun(text: str, prompt: str) -> str | None:
+    """III of `Quadrant III`, if the prompt asks for the quadrant; $640 of `$640 per week`, if it
+    asks for a week."""
+    if (per := _PER.fullmatch(text)) and f" per {per[2]} " in f" {_plain_words(prompt)} ":
+        return per[1]
+    name = _NAME.fullmatch(text)
+    if name is None or name[1].casefold() in _CHANGES:
+        return None
+    asked = re.search(rf"\b(?i:which|what|the) (?:\w+ )?{name[1].casefold()}\b", prompt)
+    return name[2] if asked else None
 
 
 def _may_change(words: str) -> bool:
