@@ -32,7 +32,7 @@ __all__ = ["Exact", "Ordered", "Piece", "Regions", "common", "outside", "pieces"
 _INFINITE = {INFINITY: math.inf, MINUS_INFINITY: -math.inf}
 _SETS = frozenset(("tuple", "set", "numbers", "union", "intersection", "minus"))
 _KINDS = frozenset(("()", "(]", "[)", "[]"))
-_MOST = 64  # pieces; no answer has more, and intersections are quadratic
+_MOST = 1_000  # pieces of two sets together; no answer has so many
 
 
 class Ordered(Protocol):
@@ -71,11 +71,21 @@ def unite(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
 
 def common(left: Iterable[Piece[_End]], right: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """What is in both, from left to right; each side's pieces must be disjoint."""
-    left, right_pieces = list(left), list(right)
-    if len(left) * len(right_pieces) > _MOST**2:
+    mine, theirs = (sorted(side, key=lambda piece: piece[0]) for side in (left, right))
+    if len(mine) + len(theirs) > _MOST:
         raise TooLarge("sets of too many pieces")
-    overlaps = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in right_pieces)
-    return sorted((piece for piece in overlaps if piece[0] < piece[1]), key=lambda piece: piece[0])
+    shared, at, beside = [], 0, 0
+    while at < len(mine) and beside < len(theirs):
+        (low, high), (other_low, other_high) = mine[at], theirs[beside]
+        start, stop = max(low, other_low), min(high, other_high)
+        if start < stop:
+            shared.append((start, stop))
+        # the piece that ends first meets no other one
+        if high < other_high:
+            at += 1
+        else:
+            beside += 1
+    return shared
 
 
 def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece[_End]]:
@@ -124,11 +134,14 @@ class Regions(Generic[_End]):
             return [(self.least, self.most)] if node.value == "R" else []
         if node.op not in ("union", "intersection", "minus"):
             raise Unreadable(f"{node.op} where a set is due")
-        parts = map(self.pieces, node.args)
+        parts = [self.pieces(arg) for arg in node.args]
         if node.op == "union":
             return unite(chain.from_iterable(parts))
-        # "minus" from the left: A \ B \ C is (A \ B) \ C.
-        return reduce(common, parts) if node.op == "intersection" else reduce(self.without, parts)
+        if node.op == "minus":  # A \ B \ C is A without both
+            return self.without(parts[0], unite(chain.from_iterable(parts[1:])))
+        while len(parts) > 1:  # two by two, since each sweep takes as long as its pieces are many
+            parts = [reduce(common, parts[at : at + 2]) for at in range(0, len(parts), 2)]
+        return parts[0]
 
     def between(self, low: Node, high: Node, brackets: str) -> list[Piece[_End]]:
         """The piece of one interval.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from rlvr.verifiers.math.fold import squeeze
-from rlvr.verifiers.math.forms import Form, Quantity
+from rlvr.verifiers.math.forms import Form, Items, Quantity
 from rlvr.verifiers.math.latex.tree import TooLarge
 
 __all__ = ["Decision", "Leaf", "UNDECIDED", "all_of", "any_of", "match_counted", "match_items"]
@@ -44,9 +44,17 @@ def match_items(
     mine, others = (frozenset(map(_spelling, items)) for items in (left, right))
     new_left = tuple(item for item in left if _spelling(item) not in others)
     new_right = tuple(item for item in right if _spelling(item) not in mine)
-    rows = _table(new_left, right, decide)
+    known: dict[tuple[int, int], Decision] = {}
+
+    def decide_once(item: Form, candidate: Form) -> Decision:
+        pair = id(item), id(candidate)
+        if pair not in known:
+            known[pair] = decide(item, candidate)
+        return known[pair]
+
+    rows = _table(new_left, right, decide_once)
     # The answer's form stands first wherever a pair is decided.
-    columns = _table(new_right, left, lambda item, candidate: decide(candidate, item))
+    columns = _table(new_right, left, lambda item, candidate: decide_once(candidate, item))
     if rows is None or columns is None:
         return _DIFFERENT_ITEMS
     return all_of(map(any_of, rows + columns))
@@ -76,6 +84,7 @@ _SAME_ITEMS = Decision(True, "same-items")
 _DIFFERENT_ITEMS = Decision(False, "different-items")
 _DIFFERENT_LENGTH = Decision(False, "different-length")
 _MOST_PAIRS = 2_500  # of items that are written differently
+_IN_ORDER = frozenset(("()", "[]", "(]", "[)", "matrix", "row", ":", "range"))
 
 
 def _spelling(item: Form) -> Hashable:
@@ -105,13 +114,24 @@ def _table(
 ) -> list[list[Decision]] | None:
     """The decisions on all pairs; None as soon as an item has no like."""
     table: list[list[Decision]] = []
+    spare = max(_MOST_PAIRS, len(candidates))
     for item in items:
-        if (len(table) + 1) * len(candidates) > max(_MOST_PAIRS, len(candidates)):
+        spare -= sum(_pairs(item, candidate) for candidate in candidates)
+        if spare < 0:
             raise TooLarge(f"more than {_MOST_PAIRS} pairs of items")
         table.append([decide(item, candidate) for candidate in candidates])
         if any_of(table[-1]).equal is False:
             return None
     return table
+
+
+def _pairs(item: Form, candidate: Form) -> int:
+    """How many pairs of single things are compared at most, in sets of sets and lists of tuples."""
+    if not isinstance(item, Items) or not isinstance(candidate, Items):
+        return 1
+    if item.kind in _IN_ORDER:
+        return sum(map(_pairs, item.items, candidate.items))
+    return sum(_pairs(a, b) for a in item.items for b in candidate.items)
 
 
 def any_of(found: Iterable[Decision]) -> Decision:

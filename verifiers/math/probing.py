@@ -128,10 +128,10 @@ def equal(a: Node, b: Node) -> bool:
 
 
 def _equal(a: Node, b: Node, log_base: int | None) -> bool:
+    spend_of_pair(_STEPS_OF_A_START + _STEPS_A_NODE * (size(a) + size(b)))
     names = sorted(free_symbols(a) | free_symbols(b))
     if not names:
         return _equal_constants(a, b, log_base)
-    spend_of_pair(_STEPS_OF_A_START + _STEPS_A_NODE * (size(a) + size(b)))
     judge = _Judge(a, b, _is_real(a, b), log_base)
     steps = has_steps(a, b)
     points_due = POINTS * (3 if steps else 1)

@@ -22,11 +22,11 @@ __all__ = [
     "spend_of_pair",
 ]
 
-MOST_STEPS = 36_000
+MOST_STEPS = 32_000
 """Steps for one expression and another, of about 4 µs each: a node visited at a point or in a term
 of a sum is one; what costs more counts for more."""
 
-MOST_STEPS_OF_PAIR = 40_000
+MOST_STEPS_OF_PAIR = 36_000
 """The same of all parts of a pair together, such as the items of two lists."""
 
 # A list, since `charge` and `Budget.spend` write to it without a `global`.

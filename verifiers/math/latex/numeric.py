@@ -19,6 +19,7 @@ from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.conditions import holds
 from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raise_power
+from rlvr.verifiers.math.latex.quadrature import integral
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
     MINUS_INFINITY,
@@ -59,6 +60,7 @@ _SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
 _SATURATED_AT = 4, 20  # magnitudes: from where on it counts, and where it is too large
 _BITS_A_STEP = 2_000_000  # squared: reducing a fraction takes the product of its lengths
 _COSTS = {
+    "root": 2,
     "fact": 20,
     "int": 100,
     "lim": 100,
@@ -312,7 +314,10 @@ class Evaluation:
     def _integral(self, node: Node) -> Number:
         """By its antiderivative; a rough quadrature guards against one that jumps between the
         limits."""
-        value = self._symbolic(node)
+        value = None
+        if len(node.args) > 1 and not self.checking:
+            value = integral(node, self.point, self.budget)
+        value = self._symbolic(node) if value is None else value
         if len(node.args) > 1 and not self.checking:
             check = Evaluation(
                 self.point, real=self.real, log_base=self.log_base, budget=self.budget
