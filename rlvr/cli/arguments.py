@@ -13,6 +13,7 @@ from rich.console import Console
 from tyro.conf import Positional, UseAppendAction, arg
 
 from rlvr.console import label_text
+from rlvr.data.files import real_path
 from rlvr.data.formats import read_rows
 from rlvr.data.rows import require_output
 from rlvr.environment import Environment
@@ -413,20 +414,20 @@ def require_outputs(
         UsageError: an output is an input or another output, exists, is a folder, or its folder is
             missing.
     """
-    paths = {path.resolve(): "an input" for path in inputs if path is not None}
+    paths = {real_path(path): "an input" for path in inputs if path is not None}
     for path in outputs:
         if path is None:
             continue
-        if path.resolve() in paths:
+        if real_path(path) in paths:
             raise UsageError(
-                f"{path} is {paths[path.resolve()]} and would be overwritten; name another output"
+                f"{path} is {paths[real_path(path)]} and would be overwritten; name another output"
             )
         if path.exists() and any(
             path.samefile(path_before) for path_before in paths if path_before.exists()
         ):
             raise UsageError(f"{path} is another name of an input or output; name another output")
         require_output(path, overwrite=overwrite)
-        paths[path.resolve()] = "another output"
+        paths[real_path(path)] = "another output"
 
 
 def say_if_unprotected(file: Path, err: Console) -> None:

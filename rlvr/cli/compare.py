@@ -14,7 +14,7 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import Overwrite, print_json, require_outputs, say_line
-from rlvr.data.files import write_whole
+from rlvr.data.files import real_path, write_whole
 from rlvr.errors import UsageError, import_optional
 from rlvr.scoring.compare import Comparison, Entry, Results, compare, read_labels, read_results
 from rlvr.text import one_line
@@ -123,7 +123,7 @@ def _by_name(given: tuple[str, ...]) -> dict[str, list[Path]]:
             f"{'one' if named else 'no'} model was given; name at least two, such as old.jsonl "
             "new.jsonl, or of one run RUN/evaluations/step-0.json RUN"
         )
-    every = [path.resolve() for paths in named.values() for path in paths]
+    every = [real_path(path) for paths in named.values() for path in paths]
     if twice := next((path for path in every if every.count(path) > 1), None):
         raise UsageError(f"{twice} is given twice; name each file once")
     return named

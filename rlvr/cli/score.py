@@ -35,6 +35,7 @@ from rlvr.cli.arguments import (
 from rlvr.cli.rejected import show_left_out
 from rlvr.console import label_text
 from rlvr.data.columns import Columns, likely, missing_hint
+from rlvr.data.files import real_path
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.limits import ROW_LIMITS, RowLimits
 from rlvr.data.lines import Line, Row
@@ -372,9 +373,9 @@ class _Source:
 
     def refuse_output(self, *outputs: Path | None) -> None:
         """Raise where an output would replace an input."""
-        inputs = {Path(name).resolve() for name in self._names if name != STDIN}
+        inputs = {real_path(Path(name)) for name in self._names if name != STDIN}
         for output in outputs:
-            if output is not None and output.resolve() in inputs:
+            if output is not None and real_path(output) in inputs:
                 raise UsageError(
                     f"{output} is the input and would be overwritten; name another output"
                 )

@@ -19,7 +19,7 @@ from tyro.conf import Positional, arg
 from rlvr import viewer
 from rlvr.cli.arguments import Overwrite, require_outputs
 from rlvr.console import label_text
-from rlvr.data.files import write_whole
+from rlvr.data.files import real_path, write_whole
 from rlvr.errors import UsageError
 from rlvr.http import serve
 from rlvr.http.keys import LEAST_KEY_LETTERS
@@ -97,7 +97,7 @@ class ViewCommand:
     def _labels(self) -> AbstractContextManager[Labels | None]:
         if self.labels is None:
             return nullcontext()
-        if self.labels.resolve() in [path.resolve() for path in self.paths]:
+        if real_path(self.labels) in [real_path(path) for path in self.paths]:
             raise UsageError(f"{self.labels} is shown; the labels need a file of their own")
         return closing(viewer.Labels(self.labels))
 

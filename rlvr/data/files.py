@@ -27,6 +27,7 @@ __all__ = [
     "open_input",
     "publish",
     "read_bounded",
+    "real_path",
     "sync_file",
     "sync_folder",
     "whole_file",
@@ -224,6 +225,15 @@ class _Pipe(io.FileIO):
             if size:
                 return size
         return super().readinto(buffer)
+
+
+def real_path(path: Path) -> Path:
+    """The path to which links lead; unlike `Path.resolve` no error where they lead in a circle.
+
+    Args:
+        path: of a file or folder, which need not exist.
+    """
+    return Path(os.path.realpath(path))
 
 
 def read_bounded(path: Path) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr.data.files import write_whole
+from rlvr.data.files import open_input, write_whole
 from rlvr.errors import DataError
 from rlvr.types import JsonObject
 
@@ -124,7 +124,7 @@ def read_step(path: Path) -> StepFile:
     Raises:
         DataError: it is truncated, altered, of a newer version, or no step file.
     """
-    with path.open("rb") as file:
+    with open_input(path) as file:
         length = int.from_bytes(file.read(8), "little")
         size = path.stat().st_size
         if length > min(_MOST_HEAD_BYTES, size - 8):
@@ -141,7 +141,10 @@ def read_step(path: Path) -> StepFile:
         head = json.loads(head_text)
         version = int(head["version"])
     except _NO_HEAD as error:
-        raise DataError(f"{path} has no head of a step file: {type(error).__name__}") from None
+        raise DataError(
+            f"{path} has no head of a step file: {type(error).__name__}; "
+            "give what `rlvr train --step-files` or another trainer's recorder wrote"
+        ) from None
     if version > STEP_VERSION:
         raise DataError(
             f"{path} has version {version}, and this rlvr reads up to {STEP_VERSION}; install a "

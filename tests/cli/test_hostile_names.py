@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from rlvr.cli import main
 from rlvr.cli.commands import COMMANDS
 from rlvr.console import PlainConsole, Plainly, label_text
 from rlvr.text import one_line
@@ -142,3 +143,26 @@ def test_no_other_console_is_made():
     found = [path.name for path in sources if other.search(path.read_text())]
     assert sources
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "compare LOOP ROWS",
+        "view LOOP --export OUT.html",
+        "score arithmetic-v1 LOOP -o OUT.jsonl",
+        "audit arithmetic-v1 LOOP -o OUT.json",
+        "filter LOOP -o OUT.jsonl",
+        "replay LOOP",
+        "step show LOOP",
+    ],
+)
+def test_a_link_that_leads_in_a_circle_is_one_line(argv, tmp_path, capsys):
+    """Python before 3.13 has an error of its own for it, which was shown with its traceback."""
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    (tmp_path / "rows.jsonl").write_text("".join(ROWS))
+    for name, path in (("LOOP", "loop.jsonl"), ("ROWS", "rows.jsonl"), ("OUT", "out")):
+        argv = argv.replace(name, str(tmp_path / path))
+    assert main(argv.split()) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop.jsonl", "rows.jsonl"]

@@ -311,9 +311,15 @@ def _identity_of(path: Path, ways: Mapping[str, Row]) -> Identity:
     identity = Identity()
     for env, row in ways.items():
         name = f"{env} " if len(ways) > 1 else ""
+        config = row.get("config") or {}
+        if not isinstance(config, Mapping):
+            raise DataError(
+                f"{path}: config is {show_value(config)}; it must be an object: score the file "
+                "again"
+            )
         settings = {
             f"option {option}": value
-            for option, value in (row.get("config") or {}).items()
+            for option, value in config.items()
             if option not in _TASKS_ALONE
         }
         settings |= {
