@@ -107,35 +107,38 @@ def test_ppo_kl_by_hand():
     assert one(OBJECTIVES["ppo_kl"], 2.0, 1.0)[:2] == pytest.approx((-1.5 - math.log(2) / 2, -1.5))
 
 
-def test_gspo_has_one_ratio_per_completion():
-    """Ratios 2 and 1/2 make s = 1, which is not clipped; 4 and 1 make 2, which is: -1.2 A at each token."""
-    logprobs = (f64([[2.0, 0.5, 1.0], [4.0, 1.0, 9.0]]).log() - 5).requires_grad_()
-    mask = torch.tensor([[True, True, False], [True, True, False]])
-    losses, stats = OBJECTIVES["gspo"](
-        logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0], [3.0]]), mask
+def of_two_rows(name: str, ratios: list) -> tuple:
+    """Losses, slopes and statistics of two tokens a row with A = 3; the third token is not trained on."""
+    logprobs = (f64(ratios).log() - 5).requires_grad_()
+    mask = torch.tensor([[True, True, False]] * 2)
+    losses, stats = OBJECTIVES[name](
+        logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0]] * 2), mask
     )
-    torch.testing.assert_close(losses.detach(), f64([[-3.0, -3.0, 0.0], [-3.6, -3.6, 0.0]]))
     losses.sum().backward()
-    # d s / d log π_t = s / 2, over two tokens with the same s: -A s each
-    torch.testing.assert_close(logprobs.grad, f64([[-3.0, -3.0, 0.0], [0.0, 0.0, 0.0]]))
-    assert stats.means()["clipped_high"] == 0.5
-    assert stats.means()["ratio_max"] == pytest.approx(2)
+    return losses.tolist(), logprobs.grad.tolist(), stats.means()
+
+
+def rows_of(*numbers: float) -> list:
+    return [pytest.approx([number, number, 0.0]) for number in numbers]
+
+
+def test_gspo_has_one_ratio_per_completion():
+    """Ratios 2 and 1/2 make s = 1, which is not clipped; 4 and 1 make 2, which is: -1.2 A at each token.
+
+    d s / d log π_t = s / 2, over two tokens with the same s: -A s each.
+    """
+    losses, slopes, stats = of_two_rows("gspo", [[2.0, 0.5, 1.0], [4.0, 1.0, 9.0]])
+    assert (losses, slopes) == (rows_of(-3.0, -3.6), rows_of(-3.0, 0.0))
+    assert (stats["clipped_high"], stats["ratio_max"]) == (0.5, pytest.approx(2))
 
 
 def test_the_product_of_ratios_by_hand():
     """Ratios 2 and 0.6 make s = 1.2, inside; 2 and 1 make 2, and the bound is 1.5; d s / d log π_t = s, not s / T."""
-    logprobs = (f64([[2.0, 0.6, 1.0], [2.0, 1.0, 9.0]]).log() - 5).requires_grad_()
-    mask = torch.tensor([[True, True, False], [True, True, False]])
-    losses, stats = OBJECTIVES["sequence"](
-        logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0], [3.0]]), mask
-    )
-    torch.testing.assert_close(losses.detach(), f64([[-3.6, -3.6, 0.0], [-4.5, -4.5, 0.0]]))
-    losses.sum().backward()
-    torch.testing.assert_close(logprobs.grad, f64([[-7.2, -7.2, 0.0], [0.0, 0.0, 0.0]]))
-    assert stats.means()["clipped_high"] == 0.5
-    single = [
-        one(OBJECTIVES[name], 1.1, 2.0)[:2] for name in ("sequence", "ppo")
-    ]  # of one token both are PPO
+    losses, slopes, stats = of_two_rows("sequence", [[2.0, 0.6, 1.0], [2.0, 1.0, 9.0]])
+    assert (losses, slopes) == (rows_of(-3.6, -4.5), rows_of(-7.2, 0.0))
+    assert stats["clipped_high"] == 0.5
+    # Of one token both are PPO.
+    single = [one(OBJECTIVES[name], 1.1, 2.0)[:2] for name in ("sequence", "ppo")]
     assert single[0] == pytest.approx(single[1])
 
 
