@@ -77,7 +77,12 @@ def serve(
                     # Tried once: the memory is free again at once.
                     bytearray(_ROOM_MIB << 20)
             if errors:
-                channel.reply("failed", describe_error(_or_memory(errors[0], memory_mib)))
+                error = _or_memory(errors[0], memory_mib)
+                try:
+                    description = describe_error(error)
+                except MemoryError:  # a traceback needs memory too
+                    description = (type(error).__name__, "", "")
+                channel.reply("failed", description)
                 break
             assert handler is not None
             channel.reply("ready", None)

@@ -167,9 +167,9 @@ def test_what_is_no_sequence_of_rows_says_what_would_be():
 # -------------------------------------------------------------------------------- the scorer itself
 
 
-def test_memory_that_no_worker_can_start_with_says_so():
-    """Not a bare MemoryError."""
-    with pytest.raises(
-        WorkerError, match="10 MiB are not enough to start a worker; raise memory_mib"
-    ):
-        list(rlvr.score(ENV, right(1), workers=1, memory_mib=10))
+@pytest.mark.parametrize("memory_mib", [3, 10, 16])
+def test_memory_that_no_worker_can_start_with_says_so(memory_mib):
+    """Not a bare MemoryError, nor the end of a process that had no room left for its traceback."""
+    said = f"{memory_mib} MiB are not enough to start a worker; raise memory_mib"
+    with pytest.raises(WorkerError, match=said):
+        list(rlvr.score(ENV, right(1), workers=1, memory_mib=memory_mib))
