@@ -21,6 +21,7 @@ READINGS = [
     (r"\{1, x\}", "set", "the set of the number 1; the expression x"),
     (r"\emptyset", "set", "the empty set"),
     ("1, 2", "list", "the list of the number 1; the number 2"),
+    (r"1\pm\sqrt2", "list", r"the values of 1\pm\sqrt2"),
     (
         r"(0, 1)\cup(2, 3)",
         "union",

@@ -175,7 +175,6 @@ EQUAL = {
         ("-x<2", "2x>-4"),
         ("x+y\\le 3", "3\\ge x+y"),
         ("a<b<c", "c>b>a"),
-        ("b<a<d<c", "b,a,d,c"),
     ],
     "sets of real numbers": [
         (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
@@ -192,11 +191,6 @@ EQUAL = {
         (r"a<x<b", "(a,b)"),
         (r"\emptyset", r"\{\}"),
         (r"A\cap B", r"B\cap A"),
-    ],
-    "both signs": [
-        (r"1\pm\sqrt{19}", r"1-\sqrt{19},1+\sqrt{19}"),
-        (r"\frac{-b\pm\sqrt{b^2-4c}}{2}", r"-\frac b2\pm\frac{\sqrt{b^2-4c}}{2}"),
-        (r"\pm\sqrt8", r"\{2\sqrt2,-2\sqrt2\}"),
     ],
     "angles up to whole turns": [
         (r"k\pi", r"n\pi"),
@@ -295,7 +289,6 @@ DIFFERENT = {
     "inequalities and sets": [
         ("-x<2", "2x<-4"),
         ("a<b<c", "a<c<b"),
-        ("b<a<d<c", "a,b,d,c"),
         ("(0,1)", "[0,1]"),
         (r"(0,1)\cup(1,2)", "(0,2)"),
         (r"\{1,2\}", "[1,2]"),
@@ -307,11 +300,6 @@ DIFFERENT = {
         ("a<x<b", "(b,a)"),
         (r"\sqrt2", r"\{\sqrt2,\sqrt3\}"),
         (r"\{x\mid x>\sqrt2\}", r"\sqrt2"),
-    ],
-    "both signs": [
-        (r"1\pm\sqrt{19}", r"1+\sqrt{19}"),
-        (r"\pm\sqrt8", r"\{2\sqrt2\}"),
-        (r"1\pm\sqrt2", r"2\pm\sqrt2"),
     ],
     "angles up to whole turns": [
         (r"k\pi", r"2n\pi"),

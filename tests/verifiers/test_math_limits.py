@@ -18,9 +18,9 @@ from rlvr.verifiers.math.latex.budget import MOST_STEPS, MOST_STEPS_OF_PAIR
 from rlvr.verifiers.math.latex.compile import is_zero, value_at, was_stopped
 from rlvr.verifiers.math.latex.tree import TooLarge
 from rlvr.verifiers.math.limits import fold_within
-from rlvr.verifiers.math.normal import compare_bare
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.statement import as_tree
+from rlvr.verifiers.math.verifier import compare_bare
 from rlvr.workers.fork_server import ForkServer
 from tests.processes import PATIENCE_S
 

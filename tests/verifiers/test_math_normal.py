@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
 from rlvr.verifiers.math import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
-from rlvr.verifiers.math.normal import compare_bare
+from rlvr.verifiers.math.verifier import compare_bare
 
 STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
 

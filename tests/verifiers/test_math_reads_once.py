@@ -14,7 +14,7 @@ from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.reading import read
 
 READERS = {
-    "reading": {"verifier", "api", "given", "normal", "engine", "shapes", "differing"},
+    "reading": {"verifier", "api", "given", "engine", "shapes", "differing"},
     "quantity": {"reading", "relations", "given", "normal"},
     "relations": {"reading"},
     "clock": {"reading"},

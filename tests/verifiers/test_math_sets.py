@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.verifiers.math.normal import compare_bare
+from rlvr.verifiers.math.verifier import compare_bare
 
 LISTS = [
     # (reference, answer, expected, reason)

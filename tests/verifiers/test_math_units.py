@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from rlvr.verifiers.math import COMPETITION
-from rlvr.verifiers.math.normal import compare_bare
 from rlvr.verifiers.math.units import canonical, measure
+from rlvr.verifiers.math.verifier import compare_bare
 
 UNITS = [
     # (reference, answer, expected, reason)

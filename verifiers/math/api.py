@@ -223,6 +223,8 @@ def _digits(number: Fraction) -> str:
 
 
 def _several(form: forms.Items) -> str:
+    if r"\pm" in form.text:
+        return f"the values of {_short(form.text)}"
     items = "; ".join(map(_reading, form.items))
     if _kind(form) in ("tuple", "interval") and len(form.items) == 2:
         low, high = map(_reading, form.items)

@@ -10,7 +10,6 @@ round.
     inequalities     the same, and a negative factor turns the sign; chains side by side
     sets             as unions of intervals and points                             realsets.py
     tuples, lists    item by item, lists and sets in any order
-    ±                both values at once
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ _MATRICES = frozenset("ABCDMPQXI")
 
 
 def _same(a: Node, b: Node) -> bool:
-    a, b = (_both_signs(resolve_indices(side)) for side in (a, b))
+    a, b = map(resolve_indices, (a, b))
     a, b = _in_units(a, b), _in_units(b, a)
     if a.op == b.op == "rel":
         return _relations(a, b)
@@ -148,24 +147,6 @@ def _is_vector(node: Node) -> bool:
 def _is_plain_tuple(side: Node, other: Node) -> bool:
     """2(1, 3) is (2, 6), but no tuple is a number."""
     return side.op == "tuple" and not has(other, "tuple", "matrix")
-
-
-def _both_signs(node: Node) -> Node:
-    r"""a \pm b as the list of its two values; all signs of one expression go together."""
-    if not has(node, "pm"):
-        return node
-    # 2 \pm 1 = x: which of the values go together is not said.
-    if any(below.op in ("rel", "list", "set", "tuple") for below in walk(node)):
-        raise Unreadable("a double sign inside a relation or a list")
-    return Node("list", tuple(_with_sign(node, upper) for upper in (True, False)), "or")
-
-
-def _with_sign(node: Node, upper: bool) -> Node:
-    args = tuple(_with_sign(arg, upper) for arg in node.args)
-    if node.op != "pm":
-        return Node(node.op, args, node.value)
-    plus = (node.value == "+") is upper
-    return Node("add", (args[0], args[1] if plus else Node("neg", (args[1],))))
 
 
 # -------------------------------------------------------------------------------------- expressions
@@ -508,15 +489,7 @@ def _sets(a: Node, b: Node) -> bool:
         # A single number beside a set: the set may be an equation that says it.
         if not realsets.is_set(value) and value.op not in ("tuple", "set", "list"):
             return region.op == "rel" and _solves_to(region, value)
-        if region.op == "rel" and len(region.value) > 1 and value.op == "list":
-            return _ranking(region, value)
     return realsets.same_set(a, b)
-
-
-def _ranking(chain: Node, items: Node) -> bool:
-    """b < a < c against the list b, a, c."""
-    one_way = set(chain.value) in ({"<"}, {">"})
-    return one_way and all(side.op == "sym" for side in chain.args) and chain.args == items.args
 
 
 def _in_order(a: Node, b: Node) -> bool:

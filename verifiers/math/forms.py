@@ -163,7 +163,8 @@ def parts(form: Form) -> Iterator[Form]:
 
 def pair(kind: str, *items: Form, text: str = "") -> Items:
     r"""A tuple or an interval; (\pm 1, \pm 2) lists four points."""
-    text = text or f"{kind[0]}{' , '.join(item.text for item in items)}{kind[1]}"
+    if not text and all(item.text for item in items):
+        text = f"{kind[0]}{' , '.join(item.text for item in items)}{kind[1]}"
     choices = [
         form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items
     ]

@@ -22,7 +22,6 @@ from rlvr.verifiers.math.forms import (
     Quantity,
     Word,
 )
-from rlvr.verifiers.math.latex.tree import TooLarge
 from rlvr.verifiers.math.matching import (
     UNDECIDED,
     Decision,
@@ -32,10 +31,8 @@ from rlvr.verifiers.math.matching import (
     match_items,
 )
 from rlvr.verifiers.math.numbers import numbers, quantities
-from rlvr.verifiers.math.parameters import letters
-from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
+from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.quantity import read_measured, scaled
-from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
     components,
@@ -47,6 +44,7 @@ from rlvr.verifiers.math.shapes import (
     is_relation,
     is_unsolved,
     labels_bind,
+    letters,
     may_be_several,
     point,
     ranking,
@@ -62,9 +60,10 @@ from rlvr.verifiers.math.shapes import (
     without_indices,
     worked_out,
 )
+from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.words import elements, formula, plain
 
-__all__ = ["compare_bare", "decide_forms"]
+__all__ = ["decide_forms"]
 
 _UNORDERED = frozenset(("list", "set"))
 _SINGLE = frozenset(
@@ -98,20 +97,6 @@ _CLOCK_UNITS = {"hour": (3600,), "minute": (60, 3600), "second": (60,)}
 """How long a unit is on a clock read as hours and minutes, and as minutes and seconds."""
 _DIGITS = re.compile(r"\d+")
 _UNCOUNTED, _COUNTERS = frozenset("RQC"), frozenset("kmn")
-
-
-def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
-    r"""Hold one bare answer against one reference; None where the normal form cannot tell, or a
-    limit is broken.
-
-    >>> compare(r"\frac{2}{4}", "0.5"), compare("(1, 2]", r"1 < x \le 2"), compare("x + 1", "1 + x")
-    (True, True, None)
-    """
-    try:
-        a, b = (read(text) for text in (answer, reference))
-        return decide_forms(a, b, policy).equal
-    except TooLarge:
-        return None
 
 
 def decide_forms(
@@ -232,9 +217,7 @@ class _Comparison:
                     a, b
                 )  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
             same_name = (
-                b
-                if a.name == b.name or _are_roots_of(a.name, b.name)
-                else renamed_function(b, a.name)
+                b if a.name == b.name or _are_roots_of(a.name, b.name) else renamed_function(b, a)
             )
             return (
                 self.decide(a.body, same_name.body)
@@ -315,8 +298,9 @@ class _Comparison:
         if sequence.kind == "()" and (pair := point(opposite)) is not None:
             return self._decide_instead(a, b, opposite, pair)
         # B > A > C beside the list B, A, C.
-        if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
-            return _of_other_case(a.items, names) or self._in_order(a.items, names)
+        if sequence.kind == "list" and (names := ranking(opposite)):
+            orders = (sequence.items, names)[:: 1 if sequence is a else -1]
+            return _of_other_case(*orders) or self._in_order(*orders)
         # A matrix of one cell is its cell.
         if (
             sequence.kind == "matrix"
@@ -325,11 +309,7 @@ class _Comparison:
         ):
             return self._decide_instead(a, b, sequence, cells[0])
         if (again := read_again(sequence, opposite)) is not None:
-            return (
-                self.decide(again[0], again[1])
-                if sequence is a
-                else self.decide(again[1], again[0])
-            )
+            return self.decide(*again[:: 1 if sequence is a else -1])
         if sequence.kind in _REGIONS and (decision := same_region(a, b)):
             return decision
         several = sequence.kind not in _SINGLE or may_be_several(opposite) or is_relation(opposite)
@@ -420,11 +400,16 @@ class _Comparison:
         assert isinstance(b, Quantity)
         # A unit on one side alone: the other may name one that was read as letters.
         if bool(a.unit) != bool(b.unit) and (again := read_measured((b if a.unit else a).text)):
-            return self.decide(a, again) if a.unit else self.decide(again, b)
+            return self._decide_instead(a, b, b if a.unit else a, again)
         if amount := scaled(a, b):
             return self.decide(amount, b)
         if amount := scaled(b, a):
             return self.decide(a, amount)
+        # What was renamed or built has no text to be compared before.
+        if not (a.text and b.text) and (a.unit, a.percent) == (b.unit, b.percent):
+            tree = tree_or_none(a)
+            if tree is not None and tree == tree_or_none(b):
+                return Decision(True, "same-text")
         if _are_words(a.core) and _are_words(b.core):
             return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")
         if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:

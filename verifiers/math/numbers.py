@@ -7,6 +7,7 @@ import math
 from fractions import Fraction
 
 from rlvr.verifiers.math.forms import THOUSANDS, Quantity
+from rlvr.verifiers.math.latex.tree import INFINITY, MINUS_INFINITY
 from rlvr.verifiers.math.matching import UNDECIDED, Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import bounds, within
@@ -23,7 +24,7 @@ _SAME = Decision(True, "same-number")
 _ANGLES = {"degree", "radian"}
 _HALF_TURN = 180  # degrees in π
 _PI = Fraction(3141592653589793238462643383279, 10**30)  # for a tolerance
-_INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
+_INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1, INFINITY: 1, MINUS_INFINITY: -1}
 
 
 def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
@@ -164,7 +165,7 @@ def _in_pis(number: Quantity) -> Fraction | float | None:
 
 
 def _infinities(a: Quantity, b: Quantity) -> Decision | None:
-    x, y = (_INFINITE.get(side.core.replace(" ", "")) for side in (a, b))
+    x, y = (_INFINITE.get(side.tree or side.core.replace(" ", "")) for side in (a, b))
     if x is None and y is None:
         return None
     if x is not None and y is not None:

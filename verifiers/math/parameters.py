@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.math.forms import Form, Named
-
-__all__ = ["declaration", "letters", "split_quantified"]
+__all__ = ["declaration", "split_quantified"]
 
 _WORDS = (
     r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |"
@@ -29,8 +27,6 @@ _DECLARED = re.compile(rf"(?P<before>)(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})")
 # n \ge 1, n \ge 0: a counter, of which nothing else is said.
 _FROM_ONE = re.compile(r"(?P<letter>[nkmj]) ?\\ge ?[01]")
 _OPENER = re.compile(r"(?<![a-zA-Z])(?:for|where|with)(?![a-zA-Z])")
-_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
-_UNITS = frozenset("eid")  # Euler's number, the imaginary unit, a differential
 
 
 def split_quantified(text: str) -> tuple[str, str, str] | None:
@@ -62,12 +58,6 @@ def declaration(text: str) -> tuple[str, str] | None:
         return counted["letter"], ""
     match = _DECLARED.fullmatch(words) or (_SAID.fullmatch(words) if _OPENER.match(words) else None)
     return (match["letter"], _range(match)) if match else None
-
-
-def letters(form: Form) -> frozenset[str]:
-    """The letters that could be parameters."""
-    text = form.body.text if isinstance(form, Named) else form.text
-    return frozenset(name for name in _LETTER.findall(text) if len(name) == 1) - _UNITS
 
 
 def _plain(text: str) -> str:

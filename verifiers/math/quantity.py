@@ -22,7 +22,7 @@ from rlvr.verifiers.math.arithmetic import (
 )
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
 from rlvr.verifiers.math.latex import Node
-from rlvr.verifiers.math.latex.tree import Written
+from rlvr.verifiers.math.latex.tree import Written, takes_angle
 from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.units import (
     AMBIGUOUS,
@@ -220,7 +220,8 @@ def built(tree: Node) -> Quantity:
     Args:
         tree: of the expression.
     """
-    places = tree.value.places if isinstance(tree.value, Written) else 0
+    number = tree.args[0] if tree.op == "neg" else tree
+    places = number.value.places if isinstance(number.value, Written) else 0
     try:
         return Quantity("", "", value_of(tree), places=places or None, tree=tree)
     except (NotArithmetic, UndefinedNumber):
@@ -501,6 +502,9 @@ def _is_unit(tail: str) -> bool:
 
 
 def _strip_degree(core: str, unit: str) -> tuple[str, str]:
-    if core.endswith(_DEGREE):
-        return core[: -len(_DEGREE)].rstrip(), f"degree {unit}".rstrip()
-    return core, unit
+    size = core.removesuffix(_DEGREE).rstrip()
+    # The degrees of \sin 30^\circ are its angle's.
+    tree = number_tree(core) if "\\" in size != core else None
+    if size == core or (tree and takes_angle(tree)):
+        return core, unit
+    return size, f"degree {unit}".rstrip()

@@ -6,7 +6,6 @@ and expressions.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from dataclasses import replace
@@ -31,11 +30,13 @@ from rlvr.verifiers.math.forms import (
     pair,
 )
 from rlvr.verifiers.math.latex import Node, parse_or_none
+from rlvr.verifiers.math.latex.tree import has, split_signs
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.parameters import declaration, split_quantified
-from rlvr.verifiers.math.quantity import counted, literal, quantity, word
+from rlvr.verifiers.math.quantity import built, counted, literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
 from rlvr.verifiers.math.remarks import without_remark
+from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.units import SAYS_MORE, SCALES
 from rlvr.verifiers.math.words import EMPTY, NONZERO, REALS, formula, number, plain
 
@@ -582,24 +583,18 @@ def _line(text: str, part: str = "") -> Items:
 
 
 def _signs(text: str) -> Items | None:
-    r"""1 \pm \sqrt2 is two values; with \mp the signs go together, two \pm are independent."""
-    # Three signs would be eight values.
-    if r"\pm" not in text or r"\pmod" in text or text.count(r"\pm") > 2 or "=" in text:
+    r"""1 \pm \sqrt2 is two values."""
+    number = quantity(text) if r"\pm" in text else None
+    if not isinstance(number, Quantity):
         return None
-    if r"\mp" in text:
-        choices = [
-            text.replace(r"\pm", "+").replace(r"\mp", "-"),
-            text.replace(r"\pm", "-").replace(r"\mp", "+"),
-        ]
-    else:
-        pieces = text.split(r"\pm")
-        choices = [
-            "".join(itertools.chain(*zip(pieces, (*signs, ""), strict=True)))
-            for signs in itertools.product("+-", repeat=len(pieces) - 1)
-        ]
-    return Items(
-        text, "list", tuple(_single(choice.strip().removeprefix("+").strip()) for choice in choices)
+    tree = tree_or_none(number)
+    if tree is None or not has(tree, "pm") or has(tree, "rel"):
+        return None
+    values = (
+        replace(built(value), unit=number.unit, percent=number.percent)
+        for value in split_signs(tree)
     )
+    return Items(text, "list", tuple(values))
 
 
 # --------------------------------------------------------------------------------- ratios and words

@@ -29,7 +29,10 @@ from rlvr.verifiers.math.forms import (
     pair,
 )
 from rlvr.verifiers.math.intervals import pieces
+from rlvr.verifiers.math.latex.roles import free_letters
+from rlvr.verifiers.math.latex.tree import free_symbols
 from rlvr.verifiers.math.quantity import negated, read_measured, word
+from rlvr.verifiers.math.statement import tree_or_none
 
 __all__ = [
     "Reader",
@@ -46,7 +49,7 @@ _COMMAS = separator("[,;]")
 _EQUALS = separator(r"(?<![<>!:])=(?!=)|\\in(?![a-zA-Z])")
 _ABOUT = separator(r"\\approx")
 _RELATION = separator(r"\\(?:le|ge|ne)(?![a-zA-Z])|<|>")
-_RANKED = re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
+_RANKED = re.compile(r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_\{?\w\}?)?")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
 _CLOSED = frozenset((r"\le", r"\ge"))
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
@@ -70,14 +73,6 @@ _NAME = re.compile(
     r"|\\int(?![a-zA-Z])[^=]{1,200}?d ?[a-z]"
 )
 _ALSO_NAMES = frozenset(("i", "e"))
-_VARIABLE = re.compile(r"[a-zA-Z]")
-_COMMAND = re.compile(r"\\[a-zA-Z]+|\be\b")
-_QUOTED = re.compile(r'"[^"]*"')
-_GREEK = re.compile(
-    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|"
-    r"sigma|tau|phi|varphi|chi"
-    r"|psi|omega|Delta|Omega|Sigma|Phi|Gamma|Theta|Lambda|Psi)(?![a-zA-Z])"
-)
 # A constant has a value already, so that π = 3 names nothing.
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
 
@@ -112,26 +107,21 @@ def equation(text: str, read: Reader) -> Form | None:
         return Quantity(text, text)  # x = 5 =
     # `takewhile`: the names in front; behind the first value no name counts.
     names = list(itertools.takewhile(is_name, parts[:-1]))
-    if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(parts[1]):
+    if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(read(parts[1])):
         names = parts[:1]  # i = 3, e = 1/2
-    if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
-        return Named(text, _call_name(parts[1]), read(parts[0]))  # 5 = x
-    if len(parts) == 2 and len(names) == 1 and _stands_in(parts[0], parts[1]):
-        # x = 2x - 3 is to be solved, and x = x + 1 is false
-        return _tautology(text, *parts) or Quantity(text, text, sides=tuple(map(read, parts)))
+    if len(parts) == 2 and not names and is_name(parts[1]) and "=" in text:
+        value = read(parts[0])
+        if _is_closed(value):
+            return Named(text, _call_name(parts[1]), value)  # 5 = x
+    if len(parts) == 2 and len(names) == 1 and len(parts[0]) == 1 and parts[0] in parts[1]:
+        sides = tuple(map(read, parts))
+        if (tree := tree_or_none(sides[1])) and parts[0] in free_letters(tree):
+            # x = 2x - 3 is to be solved, and x = x + 1 is false
+            return _tautology(text, *parts) or Quantity(text, text, sides=sides)
     name = "=".join(map(_call_name, names)) or None  # x = y = z = 1 names three things at once
     if len(names) == len(parts) - 1:
         return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
     return _chain(text, name, parts[len(names) :], read)
-
-
-def _stands_in(name: str, side: str) -> bool:
-    """True if a letter is a variable of the other side too; with a subscript or brackets behind it,
-    it is another."""
-    if len(name) != 1 or name not in side:
-        return False
-    plain = _COMMAND.sub(" ", _QUOTED.sub(" ", side))
-    return re.search(rf"{name}(?! ?[_('\[])(?![a-zA-Z]*\}})", plain) is not None
 
 
 def _is_far(exact: Form, rounded: Form) -> bool:
@@ -154,9 +144,10 @@ def _is_far(exact: Form, rounded: Form) -> bool:
     return gap >= Fraction(10) ** -(rounded.places or 0)
 
 
-def _is_closed(side: str) -> bool:
+def _is_closed(form: Form) -> bool:
     """No variable stands in it."""
-    return not _VARIABLE.search(_COMMAND.sub(" ", side)) and not _GREEK.search(side)
+    tree = tree_or_none(form)
+    return tree is not None and not free_symbols(tree)
 
 
 def _call_name(name: str) -> str:
@@ -194,7 +185,7 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
         if values[0] is None and len({value for value in values if value is not None}) < 2:
             return Quantity(text, text, sides=forms)
     distinct = {value for value in values if value is not None}
-    if name is not None and len(distinct) < 2 and None in values and all(map(_is_closed, sides)):
+    if name is not None and len(distinct) < 2 and None in values and all(map(_is_closed, forms)):
         equation = "=".join(sides)
         return Named(
             text, name, Quantity(equation, equation, sides=forms)
@@ -211,7 +202,11 @@ def inequality(text: str, read: Reader) -> Form | None:
     if not any(sign in text for sign in _TURNED):
         return None
     sides, signs = cuts(text, _RELATION)
-    if len(sides) > 2 and {*signs} == {"<"} and all(map(_RANKED.fullmatch, sides)):
+    if (
+        len(sides) > 2
+        and len({*signs} & {"<", ">"}) == len({*signs}) == 1
+        and all(map(_RANKED.fullmatch, sides))
+    ):
         return Quantity(text, text, sides=tuple(map(read, sides)))
     if not all(sides) or len(sides) not in (2, 3):
         return None

@@ -18,16 +18,16 @@ from rlvr.verifiers.math.latex.tree import (
     INFINITY,
     PI,
     free_symbols,
+    has,
     num,
     sym,
     walk,
 )
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.parameters import letters
 from rlvr.verifiers.math.quantity import built, compound, negated
 from rlvr.verifiers.math.reading import as_list
 from rlvr.verifiers.math.residues import remainder
-from rlvr.verifiers.math.statement import tree_of, tree_or_none
+from rlvr.verifiers.math.statement import as_tree, name_tree, tree_of, tree_or_none
 
 __all__ = [
     "as_stated",
@@ -40,6 +40,7 @@ __all__ = [
     "is_relation",
     "is_unsolved",
     "labels_bind",
+    "letters",
     "may_be_several",
     "point",
     "ranking",
@@ -56,18 +57,16 @@ __all__ = [
     "worked_out",
 ]
 
-_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\equiv")
-_OF_A_LETTER = re.compile(r"\([a-z]\)")
-_FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
-_INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
 _AXES = "ijk"
-_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
-_NAMES = re.compile(rf'"[^"]*"|{_LETTER.pattern}')
 _COMMAS = separator("[,;]")
 _WORDS = re.compile("[A-Za-z]+")
+_VARIABLE = re.compile(r"\\[a-zA-Z]+|[ei]|([a-zA-Z])")
 _CONSTANTS = {str(node.value): node for node in (EULER, IMAGINARY, PI, INFINITY)}
 _FUNCTIONS = frozenset("fghpqFGHPQST")
 _NO_TREE = Node("text")
+_RELATION = re.compile(r"[=<>]|\\(?:le|ge|ne|equiv)(?![a-zA-Z])")
+_INDEXED = re.compile(r"(.+)_\{([a-z](?:,[a-z])*)\}")
+_MINUS_ONE = Node("neg", (num(1),))
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
 
@@ -78,11 +77,12 @@ def has_exact_value(form: Form) -> bool:
 
 def is_relation(form: Form) -> bool:
     """An equation or inequality that names no single thing."""
-    return (
-        isinstance(form, Quantity)
-        and form.value is None
-        and any(sign in form.core for sign in _RELATIONS)
-    )
+    if not isinstance(form, Quantity) or form.value is not None or form.pis is not None:
+        return False
+    if form.sides:
+        return True
+    may_be = form.tree is not None or _RELATION.search(form.core) is not None
+    return may_be and _tree(form).op in ("rel", "congruent")
 
 
 def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
@@ -109,8 +109,10 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
     if side.op == "rel" or "," in left.text:
         return None
     # Of the reference only a quantity may state a value: x^2 = 4 must not be answered by 4.
-    # Two letters at least, as m + n = 5; 2x = 10 is to be solved, and so is what is 0.
-    solve = trusted or stated == num(0) or len(_letters(side)) < 2
+    # Two letters at least, as m + n = 5 or a_1 + a_2 = 7; 2x = 10 is to be solved, and so is what
+    # is 0.
+    names = max(free_symbols(side), _letters(side), key=len)
+    solve = trusted or stated == num(0) or len(names) < 2
     if solve and not _measures(side):
         return None
     # AB:CD = 7:32 states no time
@@ -153,7 +155,16 @@ def as_stated(answer: Form, reference: Form) -> Form:
 
 def _unread(form: Form) -> Node:
     """In the place of a tree that cannot be read: the letters of the text."""
-    return Node("text", tuple(map(sym, letters(form))), form.text)
+    return Node("text", tuple(map(sym, filter(None, _VARIABLE.findall(form.text)))), form.text)
+
+
+def letters(form: Form) -> set[str]:
+    """The letters that could be parameters.
+
+    Args:
+        form: of anything.
+    """
+    return {letter for letter in _letters(as_tree(form)) if len(letter) == 1}
 
 
 def _letters(side: Node) -> set[str]:
@@ -173,12 +184,16 @@ def _measures(side: Node) -> bool:
         first = first.args[first.op == "mul" and first.args[0] == sym("m")]
     head = first.args[0] if first.op == "apply" else first
     name = str(head.value)
-    at_number = first is side and not free_symbols(Node("list", side.args[1:]))
+    inside = free_symbols(Node("list", first.args[first.op == "apply" :]))
+    at_number = first is side and not inside
+    # n(A), but not n(n + 1)
+    counts = name in ("P", "n") and name not in inside
     if (
         first.op in ("lim", "int", "sum", "prod", "det")
         or name.startswith(("\\dim", "\\deg", "\\lim", "\\sum", "\\prod", "\\int"))
-        or name in ("binom", "perm", "arg")
-        or (first.op == "apply" and (name in ("P", "n") or (at_number and name[0] in _FUNCTIONS)))
+        or name == "arg"
+        or (name in ("binom", "perm") and not inside)
+        or (first.op == "apply" and (counts or (at_number and name[0] in _FUNCTIONS)))
         or (first.op == "pow" and first.args[0] == EULER and IMAGINARY in walk(first))  # \angle A
     ):
         return True
@@ -220,7 +235,8 @@ def _tree(form: Form) -> Node:
 
 def ranking(form: Form) -> tuple[Form, ...] | None:
     """The names in `b < a < c`, in order; None for any other relation."""
-    return form.sides if isinstance(form, Quantity) and "<" in form.text and form.sides else None
+    sides = form.sides if isinstance(form, Quantity) else ()
+    return sides if sides and {*(_tree(form).value or "")} in ({"<"}, {">"}) else None
 
 
 def point(form: Form) -> Items | None:
@@ -272,29 +288,25 @@ def rename(form: Form, names: Mapping[str, str]) -> Form:
         form: the form.
         names: the new letter of each.
     """
-
-    def again(text: str) -> str:
-        return _NAMES.sub(lambda m: names.get(m[0], m[0]), text)
-
     match form:
-        case Quantity(value=None):
-            tree = tree_or_none(form) or Node("text", value=form.core)
+        case Quantity(value=None) if tree := tree_or_none(form):
             sides = tuple(rename(side, names) for side in form.sides)
-            text, core = again(form.text), again(form.core)
-            return replace(form, text=text, core=core, sides=sides, tree=_rename(tree, names))
+            return replace(form, text="", core="", sides=sides, tree=_rename(tree, names))
         case Items():
-            items = tuple(rename(item, names) for item in form.items)
-            return replace(form, text=again(form.text), items=items)
+            return replace(form, text="", items=tuple(rename(item, names) for item in form.items))
         case Named():
-            body = rename(form.body, names)
-            return Named(again(form.text), again(form.name), body)
+            return Named("", _rename_words(form.name, names), rename(form.body, names))
     return form
+
+
+def _rename_words(text: str, names: Mapping[str, str]) -> str:
+    return _WORDS.sub(lambda word: names.get(word[0], word[0]), text)
 
 
 def _rename(node: Node, names: Mapping[str, str]) -> Node:
     value = node.value
     if isinstance(value, str) and (node.op in ("sym", "const", "term") or node.op in BINDERS):
-        value = _WORDS.sub(lambda m: names.get(m[0], m[0]), value)
+        value = _rename_words(value, names)
         if node.op in ("sym", "const"):
             return _CONSTANTS.get(value) or Node("sym", value=value)
     elif node.op in ("lim", "diff"):
@@ -317,9 +329,8 @@ def is_region(form: Form) -> bool:
 
 
 def may_be_several(form: Form) -> bool:
-    r"""The symbolic engine may read it as more than one thing: `\{2k : k < 3\}`, `\pm a \pm b \pm
-    c`."""
-    return form.text.startswith(r"\{") or r"\pm" in form.text or r"\mathbb" in form.text
+    r"""The symbolic engine may read it as more than one thing: `\{x : x < 3\}`."""
+    return has(_tree(form), "builder", "set", "numbers")
 
 
 def labels_bind(sequence: Items) -> bool:
@@ -439,25 +450,40 @@ def without_indices(form: Form, other: Form) -> Items | None:
 
 def renamed_inverse(form: Named, other: Form) -> Form | None:
     """The body of `f^{-1}(y) = y - 1` in the one letter of an expression; None for another name."""
-    match = _INVERSE.fullmatch(form.name.replace(" ", ""))
-    if match is None or not isinstance(other, Quantity):
+    head, variables = _head(name_tree(form))
+    if head.op != "pow" or head.args[1] != _MINUS_ONE or not isinstance(other, Quantity):
         return None
-    mine, letters = (free_symbols(_tree(side)) for side in (form.body, other))
-    if len(letters) != 1 or mine != {match[1]} or mine == letters:
+    mine, names = (free_symbols(_tree(side)) for side in (form.body, other))
+    if len(names) != 1 or mine != {*variables} or mine == names:
         return None
-    return rename(form.body, {match[1]: min(letters)})
+    return rename(form.body, dict(zip(variables, names, strict=True)))
 
 
-def renamed_function(form: Named, name: str) -> Named | None:
+def renamed_function(form: Named, other: Named) -> Named | None:
     """`f(m) = 2m` as `f(n) = 2n`; None if the names differ in more than the bound variable, or n is
     taken."""
-    short, long = sorted((form.name, name), key=len)
-    if {short, long} == {"y", "f(x)"} or (long[:1] == short and _OF_A_LETTER.fullmatch(long[1:])):
+    names = name_tree(form), name_tree(other)
+    (mine, old), (head, new) = map(_head, names)
+    graph = any(arg in names for name in names for arg in name.args[:-1])
+    if {form.name, other.name} == {"y", "f(x)"} or (graph and mine == head):
         return form  # the graph of f, and y(x) for y
-    mine, other = _FUNCTION.fullmatch(form.name), _FUNCTION.fullmatch(name)
-    if not mine or not other or mine[1] != other[1]:
+    if (
+        not old
+        or mine != head
+        or len(old) != len(new)
+        or {*new}.difference(old) & letters(form.body)
+    ):
         return None
-    old, new = mine[2].split(","), other[2].split(",")
-    if len(old) != len(new) or ({*new} - {*old}) & {*_LETTER.findall(form.body.text)}:
-        return None
-    return Named(form.text, name, rename(form.body, dict(zip(old, new, strict=True))))
+    return Named("", other.name, rename(form.body, dict(zip(old, new, strict=True))))
+
+
+def _head(name: Node) -> tuple[Node, list[str]]:
+    """f and the letters of `f(m, n)`, a and the index of `a_n`; else the name, and no letters."""
+    if indexed := _INDEXED.fullmatch(str(name.value)):
+        return sym(indexed[1]), indexed[2].split(",")
+    if name.op == "apply" or (name.op == "mul" and name.args[0].args[1:] == (_MINUS_ONE,)):
+        head, inside = name.args
+        variables = inside.args or (inside,)
+        if all(variable.op == "sym" for variable in variables):
+            return head, [variable.value for variable in variables]
+    return name, []

@@ -34,10 +34,10 @@ from rlvr.verifiers.math.forms import (
     Word,
     parts,
 )
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.tree import Written, has, takes_angle
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse, parse_or_none
+from rlvr.verifiers.math.latex.tree import Written, has
 
-__all__ = ["as_tree", "leaves", "significant_digits", "tree_of", "tree_or_none"]
+__all__ = ["as_tree", "leaves", "name_tree", "significant_digits", "tree_of", "tree_or_none"]
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
@@ -100,8 +100,7 @@ def leaves(tree: Node) -> Iterator[Node]:
 
 
 def tree_of(form: Form) -> Node:
-    r"""The tree of a formula, as the parser makes it: without unit and percent sign, but with the
-    degrees of \sin 30^\circ.
+    """The tree of a formula, as the parser makes it: without unit and percent sign.
 
     Args:
         form: of anything.
@@ -111,9 +110,7 @@ def tree_of(form: Form) -> Node:
     """
     match form:
         case Quantity():
-            tree = form.tree or parse(form.core)
-            within = form.unit == "degree" and form.tree is None and takes_angle(tree)
-            return parse(form.text) if within else tree
+            return form.tree or parse(form.core)
         # A letter may have been read as an option: those are letters in the whole.
         case Items() if all(isinstance(part, Quantity | Items) for part in parts(form)):
             tree = as_tree(form)
@@ -133,12 +130,20 @@ def tree_or_none(form: Form) -> Node | None:
         return None
 
 
+def name_tree(form: Named) -> Node:
+    """The tree of what stands before `=`: an application for `f(x)`.
+
+    Args:
+        form: an equation that names something.
+    """
+    return parse_or_none(form.name) or Node("word", value=form.name)
+
+
 def _measured_tree(form: Quantity) -> Node:
     tree = _expression(form)
     if form.unit == ":":
         return Node("ratio", tree.args if tree.op == "div" else (tree,))
-    # Degrees of a sine stand within it.
-    if form.unit and not (form.unit == "degree" and takes_angle(tree)):
+    if form.unit:
         tree = Node("unit", (tree,), form.unit)
     return Node("percent", (tree,)) if form.percent else tree
 

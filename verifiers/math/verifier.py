@@ -31,14 +31,14 @@ from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quanti
 from rlvr.verifiers.math.given import is_given, is_other_option
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision
-from rlvr.verifiers.math.normal import compare_bare, decide_forms
+from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import built
 from rlvr.verifiers.math.reading import read, read_without_remark
 from rlvr.verifiers.math.shapes import as_stated, has_exact_value
 from rlvr.verifiers.math.statement import as_tree
 
-__all__ = ["MathVerifier", "Reference", "References"]
+__all__ = ["MathVerifier", "Reference", "References", "compare_bare"]
 
 Reference: TypeAlias = str | int | Fraction | float | Decimal
 """One right answer."""
@@ -351,6 +351,20 @@ class _Undecided:
     written: str
     """The answer as the model wrote it."""
     prompt: str
+
+
+def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
+    r"""Hold one bare answer against one reference; None where the normal form cannot tell, or a
+    limit is broken.
+
+    >>> compare(r"\frac{2}{4}", "0.5"), compare("(1, 2]", r"1 < x \le 2"), compare("x + 1", "1 + x")
+    (True, True, None)
+    """
+    try:
+        a, b = (read(text) for text in (answer, reference))
+        return decide_forms(a, b, policy).equal
+    except TooLarge:
+        return None
 
 
 def _is_set(form: Form) -> bool:

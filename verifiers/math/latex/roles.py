@@ -15,7 +15,7 @@ from itertools import chain
 
 from rlvr.verifiers.math.latex.tree import BINDERS, Node, call, free_symbols, has, sym, walk
 
-__all__ = ["may_apply", "settle_roles"]
+__all__ = ["free_letters", "may_apply", "settle_roles"]
 
 # × is the cross product, which the parser makes an application of.
 _ALWAYS = frozenset(("×", "f", "Phi", "Gamma", "zeta", "Var", "Cov", "Pr"))
@@ -77,7 +77,7 @@ def _functions(a: Node, b: Node) -> frozenset[str]:
             for name in free_symbols(node.args[0]):
                 inside.setdefault(name, []).append(node.args[1])
     # n(n+1) and n: a letter that also stands alone is a factor, but for the customary functions.
-    alone = set(chain(_alone(a), _alone(b)))
+    alone = set(chain(free_letters(a), free_letters(b)))
     at_numbers = _only_at_numbers(a) | _only_at_numbers(b)
     return frozenset(
         name
@@ -113,7 +113,7 @@ def _only_at_numbers(side: Node) -> set[str]:
     for node in walk(side):
         if node.op == "apply" and node.args[0].op == "sym":
             inside.setdefault(node.args[0].value, []).append(node.args[1])
-    lonely = inside.keys() - set(_alone(side))
+    lonely = inside.keys() - set(free_letters(side))
     return {name for name in lonely if all(inner.op == "num" for inner in inside[name])}
 
 
@@ -127,12 +127,16 @@ def _is_one_sign(node: Node) -> bool:
     )
 
 
-def _alone(node: Node) -> Iterable[str]:
-    """The letters that stand elsewhere than before brackets."""
+def free_letters(node: Node) -> Iterable[str]:
+    """The letters that stand elsewhere than before brackets.
+
+    Args:
+        node: the tree.
+    """
     if node.op == "sym":
         yield node.value
     for arg in node.args[1:] if node.op == "apply" else node.args:
-        yield from _alone(arg)
+        yield from free_letters(arg)
 
 
 def _brackets(node: Node, name: str) -> set[Node]:

@@ -23,6 +23,7 @@ logic    parts; value: not and or xor implies iff
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -48,6 +49,7 @@ __all__ = [
     "num",
     "replace_part",
     "size",
+    "split_signs",
     "sym",
     "takes_angle",
     "walk",
@@ -164,6 +166,27 @@ def replace_part(node: Node, old: Node, new: Node) -> Node:
         return new
     # A part that is replaced is not searched again, so `new` may hold `old`.
     return Node(node.op, tuple(replace_part(arg, old, new) for arg in node.args), node.value)
+
+
+def split_signs(node: Node) -> list[Node]:
+    r"""What double signs stand for: one and two are free, more or \mp go together.
+
+    Args:
+        node: the tree.
+    """
+    doubles = [below.value for below in walk(node) if below.op == "pm"]
+    count, free = len(doubles), doubles in (["+"], ["+", "+"])
+    ways = itertools.product("+-", repeat=count) if free else ("+" * count, "-" * count)
+    return [_with_signs(node, iter(way)) for way in ways]
+
+
+def _with_signs(node: Node, signs: Iterator[str]) -> Node:
+    args = tuple(_with_signs(arg, signs) for arg in node.args)
+    if node.op != "pm":
+        return Node(node.op, args, node.value)
+    # the lower sign of \mp is a plus
+    left, right = args[0], args[1] if next(signs) == node.value else Node("neg", args[1:])
+    return right if left == num(0) else Node("add", (left, right))
 
 
 @lru_cache(maxsize=4096)
