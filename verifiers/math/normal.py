@@ -403,8 +403,6 @@ class _Comparison:
             return self._decide_instead(a, b, b if a.unit else a, again)
         if amount := scaled(a, b):
             return self.decide(amount, b)
-        if amount := scaled(b, a):
-            return self.decide(a, amount)
         # What was renamed or built has no text to be compared before.
         if not (a.text and b.text) and (a.unit, a.percent) == (b.unit, b.percent):
             tree = tree_or_none(a)

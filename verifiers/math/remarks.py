@@ -33,12 +33,14 @@ _LITTLE = frozenset(
 )
 _REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
 # Yes, they are independent
-_YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^";]{3,120})"?', re.IGNORECASE)
+_YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^" ;]{1,20} [^";]{1,120})"?', re.IGNORECASE)
 _DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|cannot)\b|n't", re.IGNORECASE)
-_HEDGES = frozenset("but or if unless only maybe perhaps possibly sometimes except when".split())
+_HEDGES = frozenset(
+    "but or if unless only maybe perhaps possibly sometimes except when yes true false".split()
+)
 _PER = re.compile(r'(.{1,60}?)[" ]{0,3}(?:\bper |/ ?"?)([a-z]+)"?')
 # "vertex" (2, 5), Quadrant III
-_NAME = re.compile(r'"?([A-Za-z]{4,20})"?[" ]([^a-z"].{0,200})"?')
+_NAME = re.compile(r'"?([A-Za-z]{4,20})"?[" ]([A-Z0-9(\\$[+-].{0,200})"?')
 _SENTENCE = re.compile(
     r'"?(?P<subject>[^",;]{1,100}?)[" ]{1,3}(?:is|are|was|were|will|can|does|has|have|had)'
     r"(?P<about> [A-Za-z' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)\"?"
@@ -96,8 +98,8 @@ def _subject(text: str, prompt: str) -> str | None:
     if "".join(words) != "".join(text.replace('"', "").split()):
         return None
     for count in range(1, min(len(words) - 1, _MOST_NAMES + 1)):  # the Reds scored more goals
-        does, *_ = about = words[count:]
-        if does.islower() and does not in _LITTLE and _repeats(" ".join(about).casefold(), prompt):
+        verb, tail = words[count], " ".join(words[count:]).casefold()
+        if verb.islower() and verb not in _LITTLE and _repeats(tail, prompt):
             return " ".join(words[:count])
     return None
 
@@ -108,7 +110,7 @@ def _noun(text: str, prompt: str) -> str | None:
     if (per := _PER.fullmatch(text)) and f" per {per[2]} " in f" {_plain_words(prompt)} ":
         return per[1]
     name = _NAME.fullmatch(text)
-    if name is None or name[1].casefold() in _CHANGES:
+    if name is None or name[1].casefold() in _CHANGES | _HEDGES:
         return None
     asked = re.search(rf"\b(?i:which|what|the) (?:\w+ )?{name[1].casefold()}\b", prompt)
     return name[2] if asked else None
