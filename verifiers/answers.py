@@ -215,6 +215,9 @@ _ASIDE = (
     r"(?:(?:no(?=\s?[,.!…—–-]|\s(?:wait|actually|sorry|i|it|that|this)\b)|wait|hmm|actually|sorry|"
     r"oops|unfortunately|nein)[\s,.!…—–-]{1,4})"
 )
+# with these a sentence may also go on without a correction
+_THOUGHT = r"(?:hold on|my bad|apologies|on (?:second thought|reflection))"
+_PAUSE = rf"(?:{_ASIDE}|{_THOUGHT}[\s,.!:…—–-]{{1,4}})"
 _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
     rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?(?:[^\s.!?]|\.\d){{1,40}}"
     rf"(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
@@ -232,7 +235,7 @@ _TURNS = frozenset(
     "false nonsense not no wait hmm actually sorry oops unfortunately was are were seems looks "
     "would must cannot can't couldn't isn't which that that's this the they my does doesn't "
     "just never correction edit erratum let please do don't scratch strike disregard ignore "
-    "forget nein ist est das c'est eso es oder ou o oppure".split()
+    "forget nein hold on my apologies ist est das c'est eso es oder ou o oppure".split()
 )
 # what ends a clause, behind which it may be taken back; or goes on with "but"
 _BREAKS = (".", "!", "?", "\n", "-", "—", "–", ":", " but ")
@@ -247,7 +250,7 @@ _STATES = frozenset("is was it it's that equals answer answer,".split())
 _FALSE = ("false", "wrong", "correct", "true", "the case")
 _DENIALS = (
     *("not ", "n't ", "n’t ", "never ", "doubt", "no way", "wrong", "correct", "false"),
-    *("mistake", "trap", "regard", "ignore"),
+    *("mistake", "trap", "regard", "ignore", "nobody", "no one"),
 )
 _CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
 # the same in front of an answer: "is not $\boxed{5}$" denies it as much as "is not 5"
@@ -255,14 +258,14 @@ _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
 _ANSWER = r"(?:that|this|it|(?:that|this|the|my) (?:\w{1,12} )?(?:answer|result|value|box))"
 _SAY = r"(?:answer|choose|get|give|put|say|think|write)"
 _IS_NOT = (
-    r"(?:(?:is|are|was|be|does|do|[a-z]+['’]s) (?:certainly |definitely |clearly )?not|"
+    r"(?:(?:is|are|was|be|does|do|[a-z]+['’]s) (?:certainly |definitely |clearly |surely )?not|"
     r"(?:could|would|should|will|must|might) not(?= be)|can ?not|never|[a-z]+n['’]t)"
 )
 # "is not $\boxed{", "can never be", "isn't", "anything but", "the wrong answer is", "it is false
 # that it is", right in front of the answer, in small letters
 _DENIED = re.compile(
     rf"(?:\b(?=[a-z])(?:{_IS_NOT}(?: (?:ever )?(?:be|equal|equal to))?|by no means|neither|"
-    rf"(?:do not|don['’]t|never|no ?(?:one|body) would) {_SAY}|"
+    rf"(?:do not|don['’]t|never|no ?(?:one|body) (?:would|should)) {_SAY}|"
     rf"(?:{_IS_NOT} (?:think|believe|say)|(?<!no )(?<!not )(?<!n.t )doubt|no way)(?: that)? "
     rf"{_ANSWER}(?:['’]s| is| equals)|"
     # "cannot be anything but 5" affirms it
@@ -281,7 +284,7 @@ _DENIED = re.compile(
 _DOUBTS = (
     *("wrong", "correct", "false", "error", "not ", "n't ", "n’t ", "take", "nonsense", "retract"),
     *("withdraw", "scratch", "strike", "regard", "ignore", "forget", "far from", "would "),
-    *("kidding", "never mind", "edit:", "erratum"),
+    *("kidding", "never mind", "misspoke", "edit:", "erratum"),
 )
 _WRONG = (  # alone, or in another language, right behind an answer
     r"wrong|incorrect|false|not correct|ist (?:falsch|nicht (?:richtig|korrekt))|est fau(?:x|sse)|"
@@ -297,28 +300,28 @@ _NOT_RIGHT = (
     r"(?:clearly |also |actually |obviously |probably |simply |definitely |certainly )?(?:wrong|"
     r"incorrect|mistaken|false|nonsense|(?:a|my) mistake|an error|far from (?:right|correct|true)|"
     r"(?:the|an?) (?:wrong|incorrect) (?:answer|result)|"
-    r"not (?:right|correct|true|what we want|the (?:right |correct |final )?answer))\b"
+    r"not (?:right|correct|true|what we want|(?:the|my) (?:right |correct |final )?answer))\b"
     r"(?! (?:for|if|when|where|unless|in|at|only|with|to)\b)"
 )
 _BE_WRONG = (
     rf"(?:(?:is|are|was|were|seems|looks|would be|must be) {_NOT_RIGHT}|(?:(?:cannot|can['’]t|"
     r"couldn['’]t) be|isn['’]t) (?:right|correct|the (?:right |correct )?answer)\b)"
 )
-_IT_IS_WRONG = rf"(?:{_ANSWER}(?: above)?|the above|they)(?:['’]s {_NOT_RIGHT}| {_BE_WRONG})"
+_IT_IS_WRONG = rf"(?:{_ANSWER}(?: above)?|the above|they|you)(?:['’]s {_NOT_RIGHT}| {_BE_WRONG})"
 # "\boxed{5}. Wait, that is wrong." and "I retract that.": what the text takes back is no statement,
 # and would be paid if a box alone counted
 _WITHDRAWN = re.compile(
-    rf"\A[\s.,;:!—–(-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
+    rf"\A[\s.,;:!—–(-]*(?:(?:but|and|however),? )?{_PAUSE}{{0,3}}"
     rf"(?:(?:which )?{_BE_WRONG}|{_IT_IS_WRONG}|"
     r"(?:does not|doesn['’]t) (?:hold|work)\b(?! (?:for|if|when)\b)|"
     r"would (?:be|have been) [^.!?\n]{0,40}(?<!even )\bif\b)|"
     rf"\A[^.!?\n]{{0,60}} but {_IT_IS_WRONG}|"
-    rf"[.!?\n]\s{{0,4}}{_ASIDE}{{1,3}}{_IT_IS_WRONG}|"
-    rf"(?:\A|(?:[.!?\n—–]|(?<!\w)-)\s{{0,4}}){_ASIDE}{{0,3}}(?:please )?(?:"
+    rf"[.!?\n]\s{{0,4}}{_PAUSE}{{1,3}}{_IT_IS_WRONG}|"
+    rf"(?:\A|(?:[.!?\n—–]|(?<!\w)-)\s{{0,4}}){_PAUSE}{{0,3}}(?:please )?(?:"
     r"just kidding\b|never mind\b|(?:correction|edit|erratum):|"
     r"(?:i|let me) (?:now |hereby |must |have to )?"
     r"(?:retract|withdraw|take (?:that|this|it) back)\b|"
-    r"i (?:was wrong|(?:made|have made) an? (?:mistake|error))\b"
+    r"i (?:misspoke|was wrong|(?:made|have made) an? (?:mistake|error))\b"
     r"(?! (?:at first|first|before|earlier|initially|in|with|about)\b)|"
     r"(?:do not|don['’]t) (?:accept|trust) (?:this|that|the)\b|"
     r"(?:scratch|strike|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
@@ -326,9 +329,10 @@ _WITHDRAWN = re.compile(
 )
 # "\boxed{x} (perhaps y)", "\boxed{x}. I mean y.": any formula
 _OR_FORMULA = re.compile(
-    r"\A[\s.,;:(\[—–-]{0,4}+(?:(?:or )?(?:maybe|perhaps|possibly|vielleicht|rather)|alternatively|"
-    r"or (?:else|is it)|i meant?|make that|it should be|(?:al)?though the answer may be|"
-    r"(?:but )?it (?:might|could)(?: also| well)? be),? "
+    rf"\A[\s.,;:(\[—–-]{{0,4}}+{_PAUSE}{{0,3}}"
+    rf"(?:{_THOUGHT}|(?:or )?(?:maybe|perhaps|possibly|vielleicht|rather)|alternatively|"
+    r"or (?:else|is it)|i meant?|make that|it should (?:be|have been)|"
+    r"(?:al)?though the answer may be|(?:but )?it (?:might|could)(?: also| well)? be)[,:]? "
     r"\$?([^\s.,;!?$()]*[\d\\+=^][^\s,;!?$()]*(?<!\.))\$?(?=[.,;!?)\]\s]|\Z)",
     re.IGNORECASE,
 )
@@ -360,8 +364,8 @@ _RESTATED = re.compile(
 # what a line of a list begins with: "- ", "1. ", "**(a) "
 _BULLET = r"[\s*_#>•.()\d-]{0,12}(?:\(?(?:[ivx]{1,4}|[a-z])[).] )?"
 _KIND = (
-    r"(?:option|case|candidate|possibility|alternative|choice|scenario|(?:possible )?answer|"
-    r"solution|guess|fall|cas|caso|случай)"
+    r"(?:option|case|candidate|possibility|alternative|choice|scenario|approach|version|"
+    r"(?:possible )?answer|solution|guess|fall|cas|caso|случай)"
 )
 # "Case 1: \boxed{3}" and "Case 2: \boxed{5}" cover two answers; the last one must not be paid
 _CANDIDATE = re.compile(
