@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.data.formats import read_rows
-from rlvr.data.lines import Line
+from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
@@ -51,6 +51,7 @@ _REASONS = 20  # greatest number of reasons shown of each kind
 _COUNTED = 1000
 _OTHERS = "(other reasons)"
 _LONGEST = 200  # characters of a reason
+_LONGEST_TEXT = 100_000  # characters of a text in a case, of which a report has many
 _AT_ONCE = 64  # completions that a reward model scores together
 _LABELS: Final = dict.fromkeys("true correct right yes 1 pass".split(), True)
 _LABELS_NOT: Final = dict.fromkeys("false wrong incorrect no 0 fail".split(), False)
@@ -157,7 +158,8 @@ class AuditCase:
             second" accepts it.
         id: the row's id.
         task: the task's id.
-        completion, reference: the row's text and its task's reference.
+        completion, reference: the row's text, its first 100,000 characters, and its task's
+            reference.
         answer: what the verifier read as the answer.
         why: the verdict's reason; both reasons if two environments disagree.
         label: whether the completion is right.
@@ -536,15 +538,18 @@ def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
     ):
         return rows  # neither is a sequence of rows; the scorer reports that
     lines = iter(read_rows(rows) if isinstance(rows, (str, Path)) else rows)
-    head = list(islice(lines, _HEAD))
-    columns: set[str] = set()
-    for line in head:
+    head, columns = list[Row | Item | Line](), set[str]()
+    for line in islice(lines, _HEAD):
+        head.append(line)
         row = line.row if isinstance(line, (Item, Line)) else line
         columns |= (
             {name for name, value in row.items() if value is not None}
             if isinstance(row, Mapping)
             else set()
         )
+        # No more are held than are needed: a row may be long.
+        if columns >= {label, *by} - {"task"}:
+            break
     if columns and label not in columns:
         raise UsageError(
             f"no row has a label in column {label!r}; there are "
@@ -555,10 +560,8 @@ def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
             raise UsageError(
                 f"no row has a value in column {column!r}, so that there is nothing to slice by"
             )
-    # A sequence is read again from its start; of an iterator the head goes back in front.
-    if isinstance(rows, Sequence):
-        return rows
-    return chain(head, lines) if not isinstance(rows, (str, Path)) else rows
+    # A sequence is read again from its start; of what is read once the head goes back in front.
+    return rows if isinstance(rows, Sequence) and type(rows) is not str else chain(head, lines)
 
 
 def _count(counts: Counter[str], reason: str) -> None:
@@ -628,7 +631,14 @@ def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None)
     item, verdict = scored.item, scored.score.verdict
     why = verdict.why if why is None else why
     text, reference = item.completion.text, item.task.reference
-    return AuditCase(kind, str(item.id), item.task.id, text, reference, verdict.answer, why, label)
+    answer = None if verdict.answer is None else _shorten(verdict.answer)
+    return AuditCase(
+        kind, str(item.id), item.task.id, _shorten(text), reference, answer, _shorten(why), label
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 def _compare(

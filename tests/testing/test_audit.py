@@ -9,7 +9,7 @@ from rich.console import Console
 
 import rlvr
 from rlvr import viewer
-from rlvr.testing.audit import Rate, audit, label_of
+from rlvr.testing.audit import Rate, _with_columns, audit, label_of
 from tests.environments import Trials
 
 
@@ -312,3 +312,23 @@ def test_the_page_and_the_json_hold_all_of_it():
         "they differ in 16.67%",
     ):
         assert words in shown
+
+
+def test_no_more_rows_are_held_than_name_the_columns():
+    """A hundred were, which may have 32 MiB each."""
+    taken = []
+
+    def rows():
+        for number in range(200):
+            taken.append(number)
+            yield {"task": 1, "completion": "1", "right": True, "by": None if number < 3 else "x"}
+
+    _with_columns(rows(), "right", ["by", "task"])
+    assert len(taken) == 4
+
+
+def test_a_case_keeps_the_beginning_of_a_long_text():
+    """Twenty of 8 MiB took 586 MiB on their way to a page."""
+    rows = [{"task": 1, "completion": "x" * 300_000, "label": True}]
+    [case] = audit(Trials(), rows, workers=0).cases
+    assert case.completion == "x" * 100_000 + "…"
