@@ -90,16 +90,19 @@ def _repeats(words: str, prompt: str) -> bool:
 def _subject(text: str, prompt: str) -> str | None:
     """`Anna` of `Anna is taller`, if all that is said of her is the prompt's."""
     if sentence := _SENTENCE.fullmatch(text):
-        about = set(_plain_words(sentence["about"]).split()) - _LITTLE
-        is_known = about and about <= set(_plain_words(prompt).split())
-        if is_known and not _may_change(" ".join(about)):
+        said = set(_plain_words(sentence["about"]).split()) - _LITTLE
+        is_said = said and said <= set(_plain_words(prompt).split())
+        if is_said and not _may_change(" ".join(said)):
             return sentence["subject"]
     words = _WORDS.findall(text.replace('"', " "))
     if "".join(words) != "".join(text.replace('"', "").split()):
         return None
     for count in range(1, min(len(words) - 1, _MOST_NAMES + 1)):  # the Reds scored more goals
         verb, tail = words[count], " ".join(words[count:]).casefold()
-        if verb.islower() and verb not in _LITTLE and _repeats(tail, prompt):
+        about = tail.partition(" ")[2]
+        is_known = f" {tail} " in f" {_plain_words(prompt)} "
+        # A verb may be called as a unit is: won.
+        if is_known and verb.islower() and verb not in _LITTLE and not _may_change(about):
             return " ".join(words[:count])
     return None
 
