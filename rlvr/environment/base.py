@@ -371,24 +371,30 @@ class Environment(Stepping):
         Raises:
             UsageError: neither this method nor a verifier is defined.
         """
-        self.require_verdicts()
-        assert self._verifier is not None, "this method is the one that it would be without"
+        if self._verifier is None:
+            raise self._without_verdicts()
         return verified(self._verifier, completion, task)
 
     def require_verdicts(self) -> None:
         """Refuse an environment that no completion can be judged with.
 
         Raises:
-            UsageError: it has neither a `verify` nor a verifier.
+            UsageError: it has neither a verifier nor a `verify`, `observe` or `aobserve` of its
+                own.
         """
-        if type(self).verify is Environment.verify and self._verifier is None:
-            unread = getattr(self, "verifier", None) is not None
-            raise UsageError(
-                f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, "
-                "completion), or name a verifier, reward = Correct(MathVerifier())"
-                + "; its attribute verifier is not read"
-                * unread
-            )
+        judging = ("verify", "observe", "aobserve")
+        inherits = all(getattr(type(self), it) is getattr(Environment, it) for it in judging)
+        if inherits and self._verifier is None:
+            raise self._without_verdicts()
+
+    def _without_verdicts(self) -> UsageError:
+        unread = getattr(self, "verifier", None) is not None
+        return UsageError(
+            f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, "
+            "completion), or name a verifier, reward = Correct(MathVerifier())"
+            + "; its attribute verifier is not read"
+            * unread
+        )
 
     @property
     def is_async(self) -> bool:

@@ -290,6 +290,19 @@ def test_an_environment_that_judges_nothing_is_refused_at_once():
     assert scored.outcome == "correct"
 
 
+@pytest.mark.parametrize("method", ["observe", "aobserve"])
+def test_an_environment_that_observes_by_itself_needs_no_verify(method):
+    """As one that hands over to another, such as that of an agent."""
+
+    class Handing(rlvr.Environment):
+        def task(self, index):
+            return ENV.task(index)
+
+    setattr(Handing, method, lambda self, task, completion: getattr(ENV, method)(task, completion))
+    rlvr.Scorer(Handing(), workers=0).close()
+    assert Handing().score(TASK, "7").total == 1
+
+
 def test_an_environment_that_cannot_be_shipped_says_what_holds_it():
     """At once, and not from a worker."""
     env = Trials()
