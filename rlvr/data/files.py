@@ -11,6 +11,7 @@ import errno
 import fcntl
 import io
 import os
+import select
 import shutil
 import time
 import zlib
@@ -211,18 +212,19 @@ class _Pipe(io.FileIO):
         self._path, self._is_open = path, False
 
     def readinto(self, buffer: Any) -> int | None:
-        until = time.monotonic() + _WRITER_S
-        while not self._is_open:
+        if not self._is_open:
+            poll = select.poll()
+            poll.register(self, select.POLLIN)
+            # Ends at the first bytes, and where a writer has gone: also before this pipe was
+            # opened, if it has no name (`<(true)` of a shell).
+            is_ready = bool(poll.poll(_WRITER_S * 1000))
             size = super().readinto(buffer)
-            if size == 0 and time.monotonic() > until:
+            if size == 0 and not is_ready:
                 why = f"a pipe that no program wrote to within {_WRITER_S:g} s; give a file"
                 raise OSError(errno.EPIPE, why, str(self._path))
-            if size == 0:  # no program has opened it to write; None: one has
-                time.sleep(0.01)
-                continue
             self._is_open = True
             os.set_blocking(self.fileno(), True)
-            if size:
+            if size is not None:  # None: a writer is there, which takes its time
                 return size
         return super().readinto(buffer)
 

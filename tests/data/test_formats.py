@@ -6,6 +6,7 @@ import io
 import json
 import os
 import subprocess
+import time
 import tracemalloc
 import zipfile
 
@@ -117,6 +118,21 @@ def test_a_pipe_without_a_writer_is_refused_and_a_late_writer_is_waited_for(tmp_
     with subprocess.Popen(["/bin/sh", "-c", shell]):
         monkeypatch.setattr(files, "_WRITER_S", 60.0)
         assert [line.row for line in read_rows(path)] == [{"a": 1}]
+
+
+@pytest.mark.parametrize(("shell", "rows"), [("true", []), ("echo '{\"a\": 1}'", [{"a": 1}])])
+def test_what_another_program_prints_is_read_and_may_be_nothing(tmp_path, shell, rows):
+    """`<(grep …)` of a shell without a match: after 30 s its writer was said not to have come."""
+    with subprocess.Popen(["/bin/sh", "-c", shell], stdout=subprocess.PIPE) as process:
+        process.wait()
+        assert process.stdout is not None
+        path = f"/dev/fd/{process.stdout.fileno()}"
+        began = time.monotonic()
+        assert [line.row for line in read_rows(path)] == rows
+    os.mkfifo(tmp_path / "in.jsonl")
+    with subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; {shell} > '{tmp_path}/in.jsonl'"]):
+        assert [line.row for line in read_rows(tmp_path / "in.jsonl")] == rows
+    assert time.monotonic() - began < files._WRITER_S
 
 
 def test_a_pipe_cannot_be_read_at_several_places(tmp_path):
