@@ -448,11 +448,12 @@ def _array(blocks: Iterable[bytes], limits: RowLimits) -> Iterator[Line]:
         yield replace(_one_row(value), number=number)
 
 
-def _one_row(text: str) -> Line:
+def _one_row(text: str | bytes) -> Line:
     try:
         return next(_number_rows([json.loads(text)]))
     except (ValueError, RecursionError) as error:
-        return Line(1, None, f"not JSON: {error}", text[:2000])
+        shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        return Line(1, None, f"not JSON: {error}", shown[:2000])
 
 
 _NO_END = "not JSON: it has no end; no row behind it can be read"
@@ -628,7 +629,7 @@ def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:
                 if is_too_large(sample, limits):
                     yield Line(number, None, limits.why)
                     continue
-                yield replace(_one_row(sample.decode("utf-8", "replace")), number=number)
+                yield replace(_one_row(sample), number=number)
     except (zipfile.BadZipFile, OSError) as error:
         raise DataError(
             f"{path}: cannot be read as a log of inspect: {error}; `inspect log convert --to json`"

@@ -277,9 +277,9 @@ class _EngineHere:
             # Others may use the engine as well.
             if output.request_id in self._running:
                 running = self._running[output.request_id]
-                running.output, known = output, len(running.versions)
-                tokens = len(output.outputs[0].token_ids)
-                running.versions += [self.version] * (tokens - known)
+                running.output = output
+                new_tokens = len(output.outputs[0].token_ids) - len(running.versions)
+                running.versions += [self.version] * new_tokens
                 if output.finished:
                     self.finished.add(output.request_id)
 

@@ -46,7 +46,7 @@ __all__ = ["Scorer", "score"]
 # others
 _AHEAD = 100
 _SLICE_S = 1.0  # of a wait
-_LETTERS = 16 << 20  # of all texts under way: each row may have as many as a row may
+_LETTERS = 16 << 20  # of all texts under way; one row alone may have more
 _Window: TypeAlias = deque[tuple[list[Taken], Future[list[Seen]]]]
 """Chunks under way, in order."""
 

@@ -147,12 +147,15 @@ def test_a_bad_sample_of_an_archive_costs_itself_alone(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log:
         log.writestr("samples/1.json", b'{"a": 1}')
         log.writestr("samples/2.json", b"{")
-        for number in (3, 4):
+        log.writestr("samples/3.json", b'{"a": "\xff"}')
+        log.writestr("samples/4.json", b'\xef\xbb\xbf{"a": 2}')
+        for number in (5, 6):
             log.writestr(f"samples/{number}.json", b'{"a": "' + b"x" * 50_000 + b'"}')
         log.infolist()[-1].file_size = 1000
     lines = list(read_rows(path, limits=RowLimits(4000, 1000, 100)))
-    assert [line.row for line in lines] == [{"a": 1}, None, None, None]
-    assert [line.error[:8] for line in lines[1:]] == ["not JSON", "it has m", "cannot b"]
+    assert [line.row for line in lines] == [{"a": 1}, None, None, {"a": 2}, None, None]
+    whys = ["", "not JSON", "not JSON", "", "it has m", "cannot b"]
+    assert [line.error[:8] for line in lines] == whys
 
 
 def test_an_array_is_read_bit_by_bit(tmp_path, monkeypatch):
