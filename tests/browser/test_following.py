@@ -54,7 +54,7 @@ class Training:
         )
         assert self.process.stdout.readline() == "trains\n"
 
-    def write_json_lines(self, what: str, step: int) -> None:
+    def write(self, what: str, step: int) -> None:
         self.process.stdin.write(f"{what} {step}\n")
         self.process.stdin.flush()
         assert self.process.stdout.readline() == f"{what}\n"
