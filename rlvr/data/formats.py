@@ -623,7 +623,8 @@ def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:
                     # The size that the archive says need not be true.
                     with archive.open(name) as file:
                         sample = file.read(limits.size_bytes + 1)
-                except (zipfile.BadZipFile, NotImplementedError, *_DAMAGED) as error:
+                # A RuntimeError: encrypted, or packed by another method.
+                except (zipfile.BadZipFile, RuntimeError, *_DAMAGED) as error:
                     yield Line(number, None, f"cannot be unpacked: {error}")
                     continue
                 if is_too_large(sample, limits):

@@ -93,7 +93,8 @@ class _Lines:
             block = self._file.read1(_BLOCK)
             self._keep(self._tail + block, is_end=not block)
             line = next(self._lines, b"")
-            if not line and len(self._tail) > self._most:
+            # Too long also without a byte-order mark.
+            if not line and len(self._tail) > self._most + len(codecs.BOM_UTF8):
                 line, self._tail = self._tail, b""
             if line and self._is_first:
                 self._is_first = False
