@@ -150,9 +150,6 @@ class AgentEnv(Environment):
         waits: bool = self.env.is_async
         return waits
 
-    def require_verdicts(self) -> None:
-        require_environment(self.env)
-
     async def aobserve(self, task: Task, completion: Completion) -> Observation:
         observation: Observation = await self.env.aobserve(task, completion)
         return observation

@@ -472,6 +472,7 @@ def test_an_environment_that_workers_cannot_rebuild_is_one_line(score, tmp_path)
         "class Homesick(rlvr.Environment):\n"
         "    def __setstate__(self, state):\n        raise RuntimeError('only at home')\n"
         "    def task(self, index):\n        return rlvr.Task(str(index), '?')\n"
+        "    def verify(self, task, completion):\n        return True\n"
     )
     code, said, _ = score(right(1), "--workers", 1, env=f"{tmp_path / 'homesick.py'}:Homesick")
     assert (code, said) == (2, "rlvr: RuntimeError: only at home\n")

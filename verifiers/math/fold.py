@@ -177,7 +177,8 @@ _PLAIN_SIGNS = swaps(
     *(  # !p || !q
         (
             sign,
-            r"\A(?:[!~(\s]|\\neg)*[A-Za-z](?![A-Za-z])(?:[A-Za-z](?![A-Za-z])|[!~()\s]|\|\||&&|\\neg)*\Z",
+            r"\A(?:[!~(\s]|\\neg)*[A-Za-z](?![A-Za-z])"
+            r"(?:[A-Za-z](?![A-Za-z])|[!~()\s]|\|\||&&|\\neg)*\Z",
             _with_signs,
         )
         for sign in ("||", "&&")
