@@ -201,32 +201,39 @@ def open_input(path: Path) -> io.BufferedReader:
     if not path.is_fifo():
         return path.open("rb")
     # Otherwise opening would wait for a writer, for ever if none comes.
-    return io.BufferedReader(_Pipe(os.open(path, os.O_RDONLY | os.O_NONBLOCK), path))
+    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    return io.BufferedReader(_Pipe(file, path))
 
 
-class _Pipe(io.FileIO):
+class _Pipe(io.RawIOBase):
     """A named pipe."""
 
-    def __init__(self, descriptor: int, path: Path) -> None:
-        super().__init__(descriptor)
-        self._path, self._is_open = path, False
+    def __init__(self, file: io.FileIO, path: Path) -> None:
+        self._file, self._path, self._is_open = file, path, False
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
     def readinto(self, buffer: Any) -> int | None:
         if not self._is_open:
             poll = select.poll()
-            poll.register(self, select.POLLIN)
+            poll.register(self._file, select.POLLIN)
             # Ends at the first bytes, and where a writer has gone: also before this pipe was
             # opened, if it has no name (`<(true)` of a shell).
             is_ready = bool(poll.poll(_WRITER_S * 1000))
-            size = super().readinto(buffer)
+            size = self._file.readinto(buffer)
             if size == 0 and not is_ready:
                 why = f"a pipe that no program wrote to within {_WRITER_S:g} s; give a file"
                 raise OSError(errno.EPIPE, why, str(self._path))
             self._is_open = True
-            os.set_blocking(self.fileno(), True)
+            os.set_blocking(self._file.fileno(), True)
             if size is not None:  # None: a writer is there, which takes its time
                 return size
-        return super().readinto(buffer)
+        return self._file.readinto(buffer)
 
 
 def real_path(path: Path) -> Path:

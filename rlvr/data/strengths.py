@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr.data.files import open_input
 from rlvr.data.overlap import digest_of
 from rlvr.errors import DataError
 from rlvr.types import JsonObject
@@ -81,7 +82,8 @@ def read_strengths(path: Path) -> Strengths:
         DataError: it cannot be read, or is something else.
     """
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        with open_input(path) as file:
+            tree = json.load(file)
         tasks = {record["task"]: _task_strength(record) for record in tree["tasks"]}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None

@@ -15,6 +15,7 @@ from typing import get_type_hints
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import Number, as_typed, from_record, number_of, paper_numbers
+from rlvr.data.files import read_bounded
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import require_chat_mode
 from rlvr.train.config import Config
@@ -71,7 +72,7 @@ def read_settings(path: Path, default: str | Algorithm = "dapo") -> JsonDict:
         UsageError: it cannot be read, has an unknown name, or a value of another type.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path).decode()
         tree = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:  # both parsers' errors are ValueErrors
         why = error.strerror if isinstance(error, OSError) else str(error)

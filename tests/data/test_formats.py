@@ -6,6 +6,7 @@ import io
 import json
 import os
 import subprocess
+import threading
 import time
 import tracemalloc
 import zipfile
@@ -118,6 +119,15 @@ def test_a_pipe_without_a_writer_is_refused_and_a_late_writer_is_waited_for(tmp_
     with subprocess.Popen(["/bin/sh", "-c", shell]):
         monkeypatch.setattr(files, "_WRITER_S", 60.0)
         assert [line.row for line in read_rows(path)] == [{"a": 1}]
+
+
+def test_a_writer_that_is_there_may_be_slow_and_a_pipe_is_read_to_its_end(tmp_path, monkeypatch):
+    """Its bytes come long after the time in which a writer has to come."""
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(files, "_WRITER_S", 0.01)
+    with files.open_input(tmp_path / "pipe") as file, (tmp_path / "pipe").open("wb") as writer:
+        threading.Timer(0.2, lambda: (writer.write(b"ab"), writer.close())).start()
+        assert file.read() == b"ab"
 
 
 @pytest.mark.parametrize(("shell", "rows"), [("true", []), ("echo '{\"a\": 1}'", [{"a": 1}])])

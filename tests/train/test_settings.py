@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,15 @@ def test_a_file_that_cannot_work_is_one_line_that_names_it(say, written, tmp_pat
 def test_a_file_that_is_not_there_is_one_line(say, tmp_path):
     assert "none.toml: No such file or directory; give a TOML file" in refusal_of(
         *say("train", f"--config={tmp_path / 'none.toml'}")
+    )
+
+
+def test_a_pipe_without_a_writer_is_one_line(say, tmp_path, monkeypatch):
+    """It stopped the command for ever."""
+    monkeypatch.setattr("rlvr.data.files._WRITER_S", 0.1)
+    os.mkfifo(tmp_path / "run.toml")
+    assert "a pipe that no program wrote to within 0.1 s; give a file" in refusal_of(
+        *say("train", f"--config={tmp_path / 'run.toml'}")
     )
 
 
