@@ -24,7 +24,7 @@ from rlvr.cli.arguments import (
 )
 from rlvr.console import label_text
 from rlvr.data.files import write_whole
-from rlvr.data.formats import read_rows
+from rlvr.data.formats import require_rows
 from rlvr.display import LeftOut
 from rlvr.errors import UsageError
 from rlvr.text import inert
@@ -124,7 +124,7 @@ class AuditCommand:
     def _audit(self, env_id: str, file: Path, out: Console, err: Console) -> int:
         from rlvr.testing.audit import audit
 
-        read_rows(file)  # a missing file should not cost the start of workers
+        require_rows(file)  # a missing file should not cost the start of workers
         say_if_unprotected(file, err)
         require_outputs([self.html, self.output], [file], overwrite=self.overwrite)
         env, second_env = environment_of(env_id, self.option), None

@@ -36,7 +36,7 @@ from rlvr.cli.rejected import show_left_out
 from rlvr.console import label_text
 from rlvr.data.columns import Columns, likely, missing_hint
 from rlvr.data.files import real_path
-from rlvr.data.formats import STDIN, count_rows, read_rows, sources
+from rlvr.data.formats import STDIN, count_rows, read_rows, require_rows, sources
 from rlvr.data.limits import ROW_LIMITS, RowLimits
 from rlvr.data.lines import Line, Row
 from rlvr.data.rows import Journal, KeptLines, rejected_row
@@ -330,8 +330,7 @@ class _Source:
     def __init__(self, names: list[str], columns: Columns, limits: RowLimits) -> None:
         self._names, self._columns, self._limits = names, columns, limits
         for name in names:
-            if name != STDIN:
-                read_rows(name)  # so that an input that cannot be read leaves no trace of an output
+            require_rows(name)  # an input that cannot be read leaves no trace of an output
         self._before = {name: _state(name) for name in names}
         self.note: Callable[[str, str], None] = lambda name, digest: None
         """Called with the name and the digest of each block of rows."""

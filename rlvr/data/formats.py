@@ -44,6 +44,7 @@ __all__ = [
     "ending_of",
     "hub_rows",
     "read_rows",
+    "require_rows",
     "sources",
 ]
 
@@ -138,6 +139,21 @@ def read_rows(
                 f"{path}: no such file, and no data set that can be had: {error}"
             ) from error
     return _by_ending(path, through, limits)
+
+
+def require_rows(source: str | Path) -> None:
+    """Refuse what holds no rows, before an output is begun or a worker started.
+
+    A pipe is not looked into: what is taken from it once does not come again.
+
+    Args:
+        source: as for `read_rows`.
+
+    Raises:
+        DataError: see there.
+    """
+    if str(source) != STDIN and not Path(source).is_fifo():
+        read_rows(source)
 
 
 def count_rows(source: str | Path) -> int:

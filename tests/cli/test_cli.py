@@ -21,7 +21,7 @@ from rlvr.data.rows import dump_row, read_whole
 from rlvr.scoring.tally import Tally
 from tests.commands import refusal_of
 from tests.environments import PLACE, Trials, right
-from tests.json_lines import read_json_lines
+from tests.json_lines import read_json_lines, write_json_lines
 from tests.processes import run_python
 
 # ------------------------------------------------------------------------------------------ help
@@ -334,6 +334,19 @@ def test_a_file_without_a_usable_row_gives_no_output(score, tmp_path, rows, why,
     assert why in refusal_of(*score(rows, out=out))
     assert not list(tmp_path.glob(f"{out}*")) or (tmp_path / f"{out}.rejected.jsonl").exists()
     assert not (tmp_path / out).exists()
+
+
+@pytest.mark.parametrize("command", ["score", "audit"])
+def test_a_pipe_loses_no_row_to_the_look_at_what_it_holds(say, tmp_path, command):
+    """`rlvr score ENV <(zcat …)`: the first 8 KiB were read, thrown away, and missing."""
+    rows = [{**right(number % 9)[0], "label": True} for number in range(500)]
+    path = write_json_lines(tmp_path / "in.jsonl", rows)
+    with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pipe = f"/dev/fd/{process.stdout.fileno()}"
+        code, said = say(command, PLACE, pipe, "-o", tmp_path / "out.jsonl", "--workers", 0)
+    assert code == 0, said
+    assert "500" in said
 
 
 def test_options_reach_the_environment(score):
