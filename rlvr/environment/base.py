@@ -379,10 +379,9 @@ class Environment(Stepping):
         """Refuse an environment that no completion can be judged with.
 
         Raises:
-            UsageError: it has neither a verifier nor a `verify`, `observe` or `aobserve` of its
-                own.
+            UsageError: it has neither a verifier nor a method of its own that judges.
         """
-        judging = ("verify", "observe", "aobserve")
+        judging = ("verify", "observe", "aobserve", "score", "score_group")
         inherits = all(getattr(type(self), it) is getattr(Environment, it) for it in judging)
         if inherits and self._verifier is None:
             raise self._without_verdicts()

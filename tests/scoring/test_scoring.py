@@ -290,8 +290,8 @@ def test_an_environment_that_judges_nothing_is_refused_at_once():
     assert scored.outcome == "correct"
 
 
-@pytest.mark.parametrize("method", ["observe", "aobserve"])
-def test_an_environment_that_observes_by_itself_needs_no_verify(method):
+@pytest.mark.parametrize("method", ["observe", "aobserve", "score", "score_group"])
+def test_an_environment_that_judges_by_another_method_needs_no_verify(method):
     """As one that hands over to another, such as that of an agent."""
 
     class Handing(rlvr.Environment):
