@@ -228,6 +228,7 @@ TEXTBOOK = {
     r"\int_0^\infty e^{-x}\sin x\,dx": r"\frac{1}{2}",
     r"\int_0^\infty x^2e^{-x}\,dx": "2",
     r"\int_0^1 x\ln x\,dx": r"-\frac{1}{4}",
+    r"\int_0^1 x^n\,dx": r"\frac{1}{n+1}",  # the quadrature took all balls at each point
 }
 PRIMITIVES = {
     r"\int \cos^4x\,dx+C": r"\frac{3x}{8}+\frac{\sin 2x}{4}+\frac{\sin 4x}{32}+C",

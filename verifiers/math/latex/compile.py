@@ -15,17 +15,16 @@ from fractions import Fraction
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
-from flint import acb, arb, ctx, fmpq
+from flint import acb, arb, ctx
 
 from rlvr.verifiers.math.latex.budget import (
     MOST_STEPS,
-    Budget,
     PairTooLarge,
     charge,
     left_of_pair,
     spend_all_of_pair,
 )
-from rlvr.verifiers.math.latex.quadrature import integral
+from rlvr.verifiers.math.latex.quadrature import is_smooth
 from rlvr.verifiers.math.latex.tree import (
     BINDERS,
     INFINITY,
@@ -87,19 +86,19 @@ def carry_out_reference(reference: Node) -> None:
     """
     with suppress(TooLarge, Unreadable), _bounded(_MOST_STEPS_OF_REFERENCE, of_pair=False):
         for node in walk(reference):
-            if _needs_algebra(node) and node not in _closed_references and not _is_smooth(node):
+            if (
+                _needs_algebra(node)
+                and node not in _closed_references
+                and not _has_quadrature(node)
+            ):
                 closed = _close(node)
                 if len(_closed_references) >= _MOST_REFERENCES:
                     del _closed_references[next(iter(_closed_references))]
                 _closed_references[node] = closed
 
 
-def _is_smooth(node: Node) -> bool:
-    """Whether it is an integral whose value is found without an antiderivative."""
-    if node.op != "int" or len(node.args) == 1:
-        return False
-    somewhere = dict.fromkeys(free_symbols(node), fmpq(7, 5))
-    return integral(node, somewhere, Budget()) is not None
+def _has_quadrature(node: Node) -> bool:
+    return node.op == "int" and len(node.args) > 1 and is_smooth(node)
 
 
 def _needs_algebra(node: Node) -> bool:

@@ -19,7 +19,7 @@ from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.conditions import holds
 from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raise_power
-from rlvr.verifiers.math.latex.quadrature import integral
+from rlvr.verifiers.math.latex.quadrature import integral, is_smooth
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
     MINUS_INFINITY,
@@ -315,7 +315,7 @@ class Evaluation:
         """By its antiderivative; a rough quadrature guards against one that jumps between the
         limits."""
         value = None
-        if len(node.args) > 1 and not self.checking:
+        if len(node.args) > 1 and not self.checking and is_smooth(node):
             value = integral(node, self.point, self.budget)
         value = self._symbolic(node) if value is None else value
         if len(node.args) > 1 and not self.checking:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 
-from flint import acb, arb, ctx
+from flint import acb, arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, size
 from rlvr.verifiers.math.latex.values import Number, as_number
 
-__all__ = ["integral"]
+__all__ = ["integral", "is_smooth"]
 
 _MOST_BALLS = 1_000  # at which an integrand is looked at; smooth ones take some 200
 _NODES_A_STEP = 2
@@ -26,6 +26,25 @@ _I, _NOTHING = acb(0, 1), acb(float("nan"))
 
 class _Unsuited(Exception):
     """The integrand has a part that this quadrature does not know."""
+
+
+@lru_cache(maxsize=256)
+def is_smooth(node: Node) -> bool:
+    """Whether the value of a definite integral is found without an antiderivative.
+
+    Tried once, since what is not smooth takes all the balls at each point.
+
+    Args:
+        node: an integral between two ends.
+
+    Raises:
+        PairTooLarge: its pair has too few steps left.
+    """
+    somewhere = dict.fromkeys(free_symbols(node), fmpq(7, 5))
+    try:
+        return integral(node, somewhere, Budget()) is not None
+    except TooLarge:
+        return False
 
 
 def integral(node: Node, point: Mapping[str, Number], budget: Budget) -> Number | None:
