@@ -266,8 +266,8 @@ _IS_NOT = (
 _DENIED = re.compile(
     rf"(?:\b(?=[a-z])(?:{_IS_NOT}(?: (?:ever )?(?:be|equal|equal to))?|by no means|neither|"
     rf"(?:do not|don['’]t|never|no ?(?:one|body) (?:would|should)) {_SAY}|"
-    rf"(?:{_IS_NOT} (?:think|believe|say)|(?<!no )(?<!not )(?<!n.t )doubt|no way)(?: that)? "
-    rf"{_ANSWER}(?:['’]s| is| equals)|"
+    rf"(?:{_IS_NOT} (?:think|believe|say)|(?:i|we) (?:\w{{1,10}}ly |do |must )?doubt|no way)"
+    rf"(?: that)? {_ANSWER}(?:['’]s| is| equals)|"
     # "cannot be anything but 5" affirms it
     r"(?<!not )(?<!n.t )(?<!not be )(?<!n.t be )(?<!never be )anything (?:but|except|other than)|"
     r"(?:disregard|ignore)(?: the (?:box|answer|result))?|"
@@ -296,16 +296,17 @@ _IS_WRONG = re.compile(
     re.IGNORECASE,
 )
 # "wrong if x < 0" and "wrong for n = 1" speak of a case, and take nothing back
+_NO_CASE = r"(?! (?:for|if|when|where|unless|in|at|only|with|to)\b)"
 _NOT_RIGHT = (
     r"(?:clearly |also |actually |obviously |probably |simply |definitely |certainly )?(?:wrong|"
     r"incorrect|mistaken|false|nonsense|(?:a|my) mistake|an error|far from (?:right|correct|true)|"
     r"(?:the|an?) (?:wrong|incorrect) (?:answer|result)|"
     r"not (?:right|correct|true|what we want|(?:the|my) (?:right |correct |final )?answer))\b"
-    r"(?! (?:for|if|when|where|unless|in|at|only|with|to)\b)"
+    + _NO_CASE
 )
 _BE_WRONG = (
     rf"(?:(?:is|are|was|were|seems|looks|would be|must be) {_NOT_RIGHT}|(?:(?:cannot|can['’]t|"
-    r"couldn['’]t) be|isn['’]t) (?:right|correct|the (?:right |correct )?answer)\b)"
+    rf"couldn['’]t) be|isn['’]t) (?:right|correct|the (?:right |correct )?answer)\b{_NO_CASE})"
 )
 _IT_IS_WRONG = rf"(?:{_ANSWER}(?: above)?|the above|they|you)(?:['’]s {_NOT_RIGHT}| {_BE_WRONG})"
 # "\boxed{5}. Wait, that is wrong." and "I retract that.": what the text takes back is no statement,
@@ -318,11 +319,12 @@ _WITHDRAWN = re.compile(
     rf"\A[^.!?\n]{{0,60}} but {_IT_IS_WRONG}|"
     rf"[.!?\n]\s{{0,4}}{_PAUSE}{{1,3}}{_IT_IS_WRONG}|"
     rf"(?:\A|(?:[.!?\n—–]|(?<!\w)-)\s{{0,4}}){_PAUSE}{{0,3}}(?:please )?(?:"
-    r"just kidding\b|never mind\b|(?:correction|edit|erratum):|"
+    r"just kidding\b|never mind\b(?! (?:the (?!above|box)|what |how |if ))|"
+    r"(?:correction|edit|erratum):|"
     r"(?:i|let me) (?:now |hereby |must |have to )?"
     r"(?:retract|withdraw|take (?:that|this|it) back)\b|"
     r"i (?:misspoke|was wrong|(?:made|have made) an? (?:mistake|error))\b"
-    r"(?! (?:at first|first|before|earlier|initially|in|with|about)\b)|"
+    r"(?! (?:at first|first|before|earlier|initially|in|with|about|to)\b)|"
     r"(?:do not|don['’]t) (?:accept|trust) (?:this|that|the)\b|"
     r"(?:scratch|strike|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
     re.IGNORECASE,
@@ -340,9 +342,9 @@ _ONE_OF_SEVERAL = re.compile(
     r"\A(?:is|,) (?:one|an?|another) (?:possib\w+|candidate|option|potential answer)\b",
     re.IGNORECASE,
 )
-_PLAIN_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?|\\frac\{\d+\}\{\d+\}")
-_A_NUMBER = rf"\$?({_PLAIN_NUMBER.pattern})\\?%?\$?"
-_CLAUSE_END = r"(?=[.,;!?)\]\n。，]|\Z| (?:if|or|when|for|depending|is)\b)"
+_PLAIN_NUMBER = re.compile(r"[+-]?(?:\d[\d,]*(?:\.\d+)?|\\[dt]?frac(?:\{\d+\}\{\d+\}|\d\d))")
+_A_NUMBER = rf"\$?((?:{_PLAIN_NUMBER.pattern})(?:\\?%)?)\$?"
+_CLAUSE_END = r"(?=[.,](?!\d)|[;!?)\]\n。，]|\Z| (?:if|or|when|for|depending|is)\b)"
 _IF = r"\A(?:if|when|for)\b[^.\n]{1,60}?"
 # "\boxed{27} (or 28 if 0 counts)", "\boxed{27}, though 28 is possible": beside a plain number
 _OR_NUMBER = re.compile(
