@@ -27,7 +27,7 @@ __all__ = ["FORMS", "NamedForm", "not_as_asked"]
 
 _LARGEST_PRIME = 10**9
 _SIGNS = {
-    "percent": re.compile(r"percent|%|\bpct\b", re.IGNORECASE),
+    "percent": re.compile(r"per ?cent|%|\bpct\b", re.IGNORECASE),
     "unit": re.compile(r"\btimes?\b|\boften\b", re.IGNORECASE),
 }
 _IN_UNIT = re.compile(

@@ -39,6 +39,7 @@ from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
 __all__ = [
+    "SCALED_NUMBER",
     "built",
     "compound",
     "counted",
@@ -81,7 +82,8 @@ _UNIT_FRACTION = re.compile(
 _UNIT_PRODUCT = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])")
 # 5"k" without a space, and 5M or 5 million behind a currency below.
 _ATTACHED = re.compile(r'([+-]? ?[\d.,]+)"([kKMB])"')
-_SCALED = re.compile(r"([+-]? ?[\d.,]+)([kKMB])")
+SCALED_NUMBER = re.compile(r"([+-]? ?[\d.,]+)([kKMB])")
+"""`2.5M`, whose letter may also be a variable."""
 _WORTH = re.compile(
     rf'([+-]? ?[\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, reverse=True))})"?'
 )
@@ -260,13 +262,13 @@ def read_measured(text: str) -> Quantity | None:
 
 
 def scaled(answer: Quantity, reference: Quantity) -> Quantity | None:
-    """`2.5M` beside a plain number, where the letter is no variable; None of anything else.
+    """`2.5M` beside a plain number, as 2,500,000; None of anything else.
 
     Args:
         answer: an expression.
         reference: the other side.
     """
-    match = _SCALED.fullmatch(answer.text) if reference.value is not None else None
+    match = SCALED_NUMBER.fullmatch(answer.text) if reference.value is not None else None
     if match is None:
         return None
     return _read_scaled(answer.text, f'{match[1]}"{match[2]}"', "")

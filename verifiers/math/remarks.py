@@ -26,7 +26,7 @@ _CHANGES = frozenset(
     "not no nor never neither or and but if unless except only just without wrong false incorrect "
     "rejected extraneous least most about approximately nearly almost roughly times half twice "
     "thrice double triple percent per minus plus squared cubed negative opposite inverse "
-    "reciprocal".split()
+    "reciprocal root square cube over under above below around".split()
 )
 _LITTLE = frozenset(
     "a an the of in to as by for than one it that which who is are was were will can does".split()
@@ -46,6 +46,7 @@ _SENTENCE = re.compile(
     r"(?P<about> [A-Za-z' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)\"?"
 )
 _NO = ("no", "false")
+_SENTENCE_END = re.compile(r"[.!?]\s|\n")
 _WORDS = re.compile(r"[A-Za-z'-]+")
 _MOST_NAMES = 4  # words of a subject
 _WHOLE = re.compile(r"-?\d[\d,]{0,20}")
@@ -88,11 +89,15 @@ def _repeats(words: str, prompt: str) -> bool:
 
 
 def _subject(text: str, prompt: str) -> str | None:
-    """`Anna` of `Anna is taller`, if all that is said of her is the prompt's."""
+    """`Anna` of `Anna is taller`, if what is said of her is asked, and than whom is in the
+    prompt."""
+    question = _question(prompt)
     if sentence := _SENTENCE.fullmatch(text):
-        said = set(_plain_words(sentence["about"]).split()) - _LITTLE
-        is_said = said and said <= set(_plain_words(prompt).split())
-        if is_said and not _may_change(" ".join(said)):
+        about, _, others = sentence["about"].partition("than")
+        said, beside = (set(_plain_words(part).split()) - _LITTLE for part in (about, others))
+        is_asked = said and said <= set(question.split())
+        is_known = beside <= set(_plain_words(prompt).split())
+        if is_asked and is_known and not _may_change(" ".join(said | beside)):
             return sentence["subject"]
     words = _WORDS.findall(text.replace('"', " "))
     if "".join(words) != "".join(text.replace('"', "").split()):
@@ -100,7 +105,7 @@ def _subject(text: str, prompt: str) -> str | None:
     for count in range(1, min(len(words) - 1, _MOST_NAMES + 1)):  # the Reds scored more goals
         verb, tail = words[count], " ".join(words[count:]).casefold()
         about = tail.partition(" ")[2]
-        is_known = f" {tail} " in f" {_plain_words(prompt)} "
+        is_known = f" {tail} " in f" {question} "
         # A verb may be called as a unit is: won.
         if is_known and verb.islower() and verb not in _LITTLE and not _may_change(about):
             return " ".join(words[:count])
@@ -113,9 +118,10 @@ def _noun(text: str, prompt: str) -> str | None:
     if (per := _PER.fullmatch(text)) and f" per {per[2]} " in f" {_plain_words(prompt)} ":
         return per[1]
     name = _NAME.fullmatch(text)
-    if name is None or name[1].casefold() in _CHANGES | _HEDGES:
+    noun = name[1].casefold() if name else ""
+    if name is None or noun in _HEDGES or _may_change(noun):
         return None
-    asked = re.search(rf"\b(?i:which|what|the) (?:\w+ )?{name[1].casefold()}\b", prompt)
+    asked = re.search(rf"\b(?i:which|what|the) (?:\w+ )?{noun}\b", prompt)
     return name[2] if asked else None
 
 
@@ -130,6 +136,12 @@ def _may_change(words: str) -> bool:
 def _is_unit(word: str) -> bool:
     name = canonical(word)
     return bool(name) and measure(name or "") is not None
+
+
+def _question(prompt: str) -> str:
+    """The words of the last question; of all the prompt where it has none."""
+    head, mark, _ = prompt.rpartition("?")
+    return _plain_words(_SENTENCE_END.split(head)[-1] if mark else prompt)
 
 
 def _plain_words(prompt: str) -> str:

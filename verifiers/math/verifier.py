@@ -33,9 +33,9 @@ from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
-from rlvr.verifiers.math.quantity import built
+from rlvr.verifiers.math.quantity import SCALED_NUMBER, built
 from rlvr.verifiers.math.reading import read, read_without_remark
-from rlvr.verifiers.math.shapes import as_stated, has_exact_value
+from rlvr.verifiers.math.shapes import as_stated, has_exact_value, letters
 from rlvr.verifiers.math.statement import as_tree
 
 __all__ = ["MathVerifier", "Reference", "References", "compare_bare"]
@@ -50,9 +50,10 @@ _BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _NOTHING = Decision(False, "unreadable: nothing but punctuation")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
 # What a prompt says whose answer may be rounded, or a set of solutions.
-_ROUNDS = re.compile(r"\b(?:round|nearest|approx|estimat|about)", re.IGNORECASE)
+_ROUNDS = re.compile(r"\b(?:round|nearest|approx|estimat|about|decimal|significant)", re.IGNORECASE)
 _FOR_SETS = re.compile(
-    r"\A(?!.*\b(?:how many|number of)\b).*\b(?:solv|solution|roots?\b|zeros?\b|sets?\b|values\b)",
+    r"\A(?!.*\b(?:how many|number of)\b).*\b(?:solv|solution|roots?\b|zeros?\b|sets?\b|values\b|"
+    r"satisf|(?:find|determine) all\b|for which\b)",
     re.IGNORECASE | re.DOTALL,
 )
 _SEVERAL = frozenset(("list", "set", "()"))
@@ -498,8 +499,18 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         return "given: it stands in the prompt"
     if is_other_option(stated, prompt):
         return "different-text"
+    if _has_letter_of(form, right, prompt):
+        return "different-number"
     due_form = not_as_asked(stated, reference, prompt)
     return f"unfinished: the prompt asks for {due_form}" if due_form else ""
+
+
+def _has_letter_of(form: Form, right: Form, prompt: str) -> bool:
+    """Whether 5k was taken for 5000 where the prompt has a letter k."""
+    if letters(right):
+        return False
+    scales = {part.text[-1] for part in forms.parts(form) if SCALED_NUMBER.fullmatch(part.text)}
+    return any(re.search(rf"(?<![\w\\]){letter}(?!\w)", prompt) for letter in scales)
 
 
 def _prove_verdict(found: Verdict | _Undecided) -> Verdict:
