@@ -32,7 +32,7 @@ RIGHT = {
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\pmatrix{1&2\cr3&4}"), ("27", r"\framebox[3cm][c]{27}"),
         (r"A^c\cap B^c", r"\complement A\cap\complement B"), (r"A^c\cap B^c", r"A^\complement\cap B^{\mathsf{c}}"),
         (r"\neg p\lor\neg q", "!p || !q"), (r"\neg p\lor\neg q", "not p or not q"), (r"\neg p\lor\neg q", "~p ∨ ~q"),
-        (r"\neg p\lor\neg q", r"\bar p+\bar q"), (r"\neg p\land\neg q", r"\text{not }p\text{ and not }q"),
+        (r"\neg p\lor\neg q", r"\bar p+\bar q"), (r"\bar p+\bar q", r"\neg p\lor\neg q"), (r"\neg p\land\neg q", r"\text{not }p\text{ and not }q"),
         (r"(-\infty,-2)\cup(2,\infty)", r"]-\infty,-2[\,\cup\,]2,\infty["), ("(2,1)", r"\{(2,1)\}"),
         (r"(-\infty,-2)\cup(2,\infty)", r"(-\infty,-2),(2,\infty)"), ("(2,1)", r"x=2 \\ y=1"),
     ],
@@ -321,7 +321,7 @@ WRONG = {
     ],
     "logic, sets and sentences": [
         (r"\neg p\lor\neg q", "not p and not q"), (r"\neg p\lor\neg q", "!p && !q"), (r"\{2,3\}", "2 or 3"),
-        (r"\neg p\lor\neg q", r"\bar p\bar q"), (r"A\cup B", "A+B"), ("(2,1)", r"\{2,1\}"), (r"\text{Anna}", "An na"),
+        (r"\neg p\lor\neg q", r"\bar p\bar q"), (r"\bar p\bar q", r"\neg p\lor\neg q"), (r"A\cup B", "A+B"), ("(2,1)", r"\{2,1\}"), (r"\text{Anna}", "An na"),
         (r"\text{does not exist}", "It does not"), (r"\text{converges}", "It does not converge"), ("B", "7 (A)"),
         (r"\text{yes}", "Yes, they are not independent"), (r"\text{yes}", "Yes, but only if x > 0"),
         (r"\text{isosceles}", "It is not an isosceles triangle."),

@@ -101,7 +101,7 @@ def _same(a: Node, b: Node) -> bool:
     if a.op == b.op == "rel":
         return _relations(a, b)
     if boolean.is_boolean(a) or boolean.is_boolean(b):
-        return boolean.same_truth(boolean.as_logic(a) or a, b)
+        return boolean.same_truth(*(boolean.as_logic(side) or side for side in (a, b)))
     if a.op == b.op == "congruent":
         return _congruences(a, b)
     if realsets.is_set(a) or realsets.is_set(b):

@@ -114,7 +114,7 @@ def _subject(text: str, prompt: str) -> str | None:
 
 def _noun(text: str, prompt: str) -> str | None:
     """III of `Quadrant III`, if the prompt asks for the quadrant; $640 of `$640 per week`, if it
-    asks for a week."""
+    speaks of weeks so."""
     if (per := _PER.fullmatch(text)) and f" per {per[2]} " in f" {_plain_words(prompt)} ":
         return per[1]
     name = _NAME.fullmatch(text)
