@@ -273,7 +273,8 @@ _DENIED = re.compile(
     r"(?:disregard|ignore)(?: the (?:box|answer|result))?|"
     r"(?:wrong|incorrect|false) (?:answer|result|guess)(?: (?:is|was|would be))?|"
     # a task may ask for an error, or where a mistake is
-    rf"(?:(?:mistake|error|trap) (?:is|would be)|be (?:a mistake|wrong)) to {_SAY}|"
+    rf"(?:(?:mistake|error|trap) (?:is|would be)|"
+    rf"(?<!not )(?<!n.t )(?<!never )be (?:a mistake|wrong)) to {_SAY}|"
     r"(?:common|easy) (?:mistake|trap) (?:is|would be)|"
     r"(?:is|[a-z]+['’]s) (?:false|wrong|incorrect|untrue|not true|not the case) that "
     r"(?:(?!\b(?:so|hence|thus|therefore|but|since|because)\b)[^.,;!?\n]){1,40}?|"
@@ -332,7 +333,9 @@ _WITHDRAWN = re.compile(
 # "\boxed{x} (perhaps y)", "\boxed{x}. I mean y.": any formula
 _OR_FORMULA = re.compile(
     rf"\A[\s.,;:(\[—–-]{{0,4}}+{_PAUSE}{{0,3}}"
-    rf"(?:{_THOUGHT}|(?:or )?(?:maybe|perhaps|possibly|vielleicht|rather)|alternatively|"
+    rf"(?:{_THOUGHT}|(?:or )?(?:maybe|perhaps|possibly|vielleicht|rather)|"
+    # "Alternatively, n = 3 gives 27." goes on about the same answer
+    r"alternatively(?=[,:]? \S+(?:[.,;!?)\n]|\Z))|"
     r"or (?:else|is it)|i meant?|make that|it should (?:be|have been)|"
     r"(?:al)?though the answer may be|(?:but )?it (?:might|could)(?: also| well)? be)[,:]? "
     r"\$?([^\s.,;!?$()]*[\d\\+=^][^\s,;!?$()]*(?<!\.))\$?(?=[.,;!?)\]\s]|\Z)",

@@ -507,9 +507,9 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
 
 def _has_letter_of(form: Form, right: Form, prompt: str) -> bool:
     """Whether 5k was taken for 5000 where the prompt has a letter k."""
-    if letters(right):
-        return False
     scales = {part.text[-1] for part in forms.parts(form) if SCALED_NUMBER.fullmatch(part.text)}
+    if not scales or letters(right):
+        return False
     return any(re.search(rf"(?<![\w\\]){letter}(?!\w)", prompt) for letter in scales)
 
 
