@@ -267,7 +267,7 @@ def test_brackets_that_are_not_deep_are_no_depth(rest):
 
 
 @pytest.mark.parametrize("name", ["take", "observed"])
-def test_a_job_that_fails_ends_alone(name, monkeypatch, log):
+def test_a_job_that_fails_ends_alone(name, monkeypatch, caplog):
     """The other requests of its chunk have their scores; the log has the traceback."""
     real = getattr(Job, name)
 
@@ -292,7 +292,7 @@ def test_a_job_that_fails_ends_alone(name, monkeypatch, log):
             return [json.loads(job.lines[0])["total"] for job in jobs[::2]]
 
         assert talk(service, conversation) == [1.0, 1.0]
-    assert "as asked" in log.getvalue()
+    assert "as asked" in caplog.text
 
 
 def test_a_turn_that_is_over_is_forgotten():

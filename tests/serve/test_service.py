@@ -456,7 +456,7 @@ def test_what_nobody_waits_for_is_not_begun(tmp_path, fifo):
         assert 'rlvr_cancelled_total{env="trials"}' in service.metrics.text().decode()
 
 
-def test_a_bug_is_said_to_be_ours(service, monkeypatch, log):
+def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
     """500 and JSON; the log has the traceback, the caller does not."""
 
     def observe(*args, **more):
@@ -467,7 +467,7 @@ def test_a_bug_is_said_to_be_ours(service, monkeypatch, log):
     assert answer.status_code == 500
     assert "a bug in the service, RuntimeError" in error(answer)
     assert "inner secret" not in answer.text
-    assert "inner secret" in log.getvalue()
+    assert "inner secret" in caplog.text
     monkeypatch.undo()
     assert (
         score(service, right(1), request_id="bug").status_code == 200
