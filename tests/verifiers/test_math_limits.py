@@ -9,6 +9,7 @@ from time import process_time
 import pytest
 
 from rlvr.errors import DataError
+from rlvr.types import Task
 from rlvr.verifiers.math import MathPolicy, MathVerifier, canonical, engine, given, limits
 from rlvr.verifiers.math import worker as worker_of_pairs
 from rlvr.verifiers.math.finished import unfinished
@@ -321,3 +322,10 @@ def test_a_proof_has_steps_of_its_own():
         budget.charge(MOST_STEPS_OF_PAIR - 10)
         assert is_zero(parse(r"\sin(x)^2+\cos(x)^2-1"))
         assert budget.left_of_pair() == 10
+
+
+def test_an_option_that_is_too_deep_is_no_fault_of_ours():
+    """A row's prompt is data from strangers: it raised where an answer named an option with its text."""
+    task = Task("deep", f"Which? (A) {'{' * 100} (B) 3 (C) 7", reference="B")
+    said = [MathVerifier().verify(rf"\boxed{{{text}}}", "B", task) for text in ("(B) 3", "(B) 7")]
+    assert [verdict.correct for verdict in said] == [True, False]

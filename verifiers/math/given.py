@@ -127,8 +127,15 @@ def is_other_option(answer: Node, prompt: str) -> bool:
         return False
     others = dict(_OPTION.findall(prompt))
     own = others.pop(str(answer.value).upper(), "")
-    texts = [as_tree(read(text)) for text in others.values()]
-    return answer.args[0] in texts and answer.args[0] != as_tree(read(own))
+    texts = [_tree_of_option(text) for text in others.values()]
+    return answer.args[0] in texts and answer.args[0] != _tree_of_option(own)
+
+
+def _tree_of_option(text: str) -> Node | None:
+    try:
+        return as_tree(read(text))
+    except TooLarge:
+        return None
 
 
 def _result(leaf: Node) -> Node:
