@@ -87,7 +87,7 @@ class LeftOut:
             for example, count in reasons
         ]
         uncounted = self.count - sum(count for _, count in reasons)
-        return [*lines, f"{uncounted:,} rows for other reasons"] if uncounted else lines
+        return [*lines, f"{uncounted:,} more for other reasons"] if uncounted else lines
 
 
 def show_value(value: object) -> str:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Self, TypeAlias
 
 from rlvr.environment import Environment
-from rlvr.errors import RlvrError, Unscored, UsageError, foreign_code
+from rlvr.errors import DataWarning, RlvrError, Unscored, UsageError, foreign_code
 from rlvr.scoring import MEMORY_MIB
 from rlvr.testing.episodes import JUNK, TASK_S, episode_breaches, gym_breaches, trace
 from rlvr.testing.exploits import harmless
@@ -271,6 +272,9 @@ def _ask_pool(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]
 
 
 def _handler(env: Environment) -> Handler:
+    # The process that drew the tasks has said which rows were left out.
+    warnings.simplefilter("ignore", DataWarning)
+
     def handle(asked: _Asked) -> Any:
         what, payload = asked
         if what == "score":

@@ -41,7 +41,8 @@ class FileRows(RowSource):
         examples: of the file; on the first rank.
 
     Raises:
-        UsageError: a reward model is trained, and there is an environment to evaluate on.
+        UsageError: a reward model is trained, and there is an environment to evaluate on; or the
+            examples come from a pipe.
     """
 
     examples: Examples
@@ -53,6 +54,11 @@ class FileRows(RowSource):
             raise UsageError(
                 f"env is {settings.env!r}, and a reward model generates nothing to evaluate; leave "
                 f"it out"
+            )
+        if settings.pairs is not None and settings.pairs.is_fifo():
+            raise UsageError(
+                f"{settings.pairs} is a pipe, and a run that goes on reads it again; write it to "
+                f"a file"
             )
         if settings.eval_every is not None and run.ranks.first and (settings.env or eval_env):
             options = {"split": settings.eval_split, **settings.eval_options}

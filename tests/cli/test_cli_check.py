@@ -286,6 +286,15 @@ def test_strict_stops_at_the_first_bad_row(say, tmp_path: Path):
     )
 
 
+@pytest.mark.filterwarnings("default::rlvr.errors.DataWarning")
+def test_workers_do_not_say_again_which_rows_are_left_out(tmp_path: Path, capfd):
+    """Each that makes the tasks anew would: it is once for what is checked, once for the other split."""
+    rows = [{"question": f"{i} + 0?", "answer": f"#### {i}"} for i in range(30)]
+    data = write_json_lines(tmp_path / "rows.jsonl", [*rows, {"question": "?"}])
+    main(["check", "gsm8k-v4", "--tasks", "1", "--option", f"data={data}", "--only", "tasks"])
+    assert capfd.readouterr().err.count("1 of 31 rows") == 2
+
+
 def test_labelled_completions_are_cases(tmp_path, capsys):
     """What a person called wrong and is CORRECT is a hole, the other way round a warning; the rest is clean."""
     rows = [

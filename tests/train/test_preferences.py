@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -322,6 +323,13 @@ def test_a_stop_is_saved_at_whatever_question_it_is_seen(tmp_path: Path, monkeyp
         made.run()
         assert made.steps_done == 2
     assert (tmp_path / "run" / "checkpoints" / "step-00000002.pt").is_file()
+
+
+def test_examples_do_not_come_from_a_pipe(tmp_path: Path):
+    """It is read once: the digest of its bytes would take the rows away."""
+    os.mkfifo(pipe := tmp_path / "pairs.jsonl")
+    with pytest.raises(UsageError, match=r"is a pipe, .* write it to a file"):
+        offline(tmp_path / "run", pipe).run()
 
 
 def test_another_file_is_another_run(tmp_path: Path):
