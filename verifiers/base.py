@@ -13,7 +13,8 @@ answer in its usual wrappings, see `rlvr.verifiers.answers`.
 
 The map of `rlvr.verifiers`:
 
-base, answers                  this file; the final answer of a completion, in one linear pass
+base, answers, stated          this file; the final answer of a completion, in one linear pass; what
+                               the words around it say of it
 named                          verifiers by name
 math, code, instructions       rooms of their own
 qa, short_answers, choices     short answers; what they are; an option by letter or text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.verifiers import answers
+from rlvr.verifiers import stated
 from rlvr.verifiers.math import BOXED, extract
 
 STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
@@ -253,5 +253,5 @@ OPENED = st.lists(st.sampled_from((*BOXES, r"\[", r"\(", *" $*_`:\n\xa0")))
 def test_the_quick_look_for_a_denial_passes_over_none(denial, opened):
     """Brackets and boxes may open between its last word and the answer."""
     before = f"so it {denial} {''.join(opened[:6])}".lower()
-    assert answers._DENIED.search(before)
-    assert answers._may_be_denied(before)
+    assert stated._DENIED.search(before)
+    assert stated._may_be_denied(before)
