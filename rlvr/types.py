@@ -185,20 +185,9 @@ class Verdict:
             # "correct" will do; "right" raises
             object.__setattr__(self, "outcome", Outcome(self.outcome))
         if self.value is _BY_OUTCOME:
-            object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
-        # Asking for the exact type first saves a microsecond of each verdict.
-        is_number = type(self.value) is float or isinstance(self.value, Real)
-        if not is_number or not 0.0 <= self.value <= 1.0:  # false for NaN too
-            raise ValueError(
-                f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]"
-            )
-        if type(self.value) is not float:  # numpy's numbers cannot be written as JSON
-            object.__setattr__(self, "value", float(self.value))
-        if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
-            raise ValueError(
-                f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn "
-                f"credit"
-            )
+            object.__setattr__(self, "value", 1.0 if self.outcome == "correct" else 0.0)
+        else:
+            self._check_value()
         if not isinstance(self.why, str):
             raise TypeError(
                 f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: "
@@ -210,6 +199,19 @@ class Verdict:
             )
         if type(self.detail) is not dict and not isinstance(self.detail, Mapping):
             raise TypeError(f"a verdict's detail is {brief(self.detail)}; it must be a mapping")
+
+    def _check_value(self) -> None:
+        if not isinstance(self.value, Real) or not 0.0 <= self.value <= 1.0:  # false for NaN too
+            raise ValueError(
+                f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]"
+            )
+        if type(self.value) is not float:  # numpy's numbers cannot be written as JSON
+            object.__setattr__(self, "value", float(self.value))
+        if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
+            raise ValueError(
+                f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn "
+                f"credit"
+            )
 
     @property
     def reason(self) -> str:

@@ -14,7 +14,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
 from typing import TypeAlias
 
 from rlvr.verifiers.math.words import number, pairs
@@ -373,16 +372,11 @@ _GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
 _BRACKET, _OPENING = re.compile(r"\\[{}]|[(\[{}\]),]"), frozenset(("(", "[", "{", r"\{"))
-_SHORT = 100  # characters of a text whose folded form is kept
 _BRACED = re.compile(r"\{([A-Za-z0-9])\}")
 
 
 def fold(text: str) -> str:
     """The text with one spelling for each thing."""
-    return _folded_and_kept(text) if len(text) <= _SHORT else _fold_end(text)
-
-
-def _fold_end(text: str) -> str:
     if text.isascii() and text.isdecimal():
         return text
     if not text.isprintable():
@@ -415,11 +409,6 @@ def _fold_end(text: str) -> str:
     if text[:1] == "=":
         text = text[1:].lstrip()  # "= 26"
     return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
-
-
-_folded_and_kept = lru_cache(maxsize=4096)(
-    _fold_end
-)  # a right answer is mostly written as its reference is
 
 
 def swap(text: str, rows: Swaps) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.latex.tree import TooLarge
@@ -41,6 +42,7 @@ _CELLS, _TERMS = re.compile(r"[,;&]|\\\\"), re.compile(r"[+-]|\\pm")
 _BRACKETS = re.compile(r"[(\[{]|(?P<close>[)\]}])")
 
 
+@lru_cache(maxsize=2048)  # a right answer is mostly written as its reference is
 def fold_within(text: str) -> str:
     """The folded text; the length is looked at before anything else.
 

@@ -30,24 +30,19 @@ _INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1, INFINITY: 1, MINUS_INF
 def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
     """Two exact numbers, the answer's first."""
     assert a.value is not None
-    if (
-        a.unit != b.unit
-        and a.unit in TEMPERATURES
-        and b.unit in TEMPERATURES
-        and policy.units != "ignore"
-    ):
+    if a.unit == b.unit:
+        return _SAME if _same_number(a.value, a, b, policy) else _DIFFERENT
+    if a.unit in TEMPERATURES and b.unit in TEMPERATURES and policy.units != "ignore":
         return _temperatures(a, b, policy)
-    unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
     if {a.unit, b.unit} == _ANGLES:  # no rational number of degrees is one of radians
         turned = _PI / _HALF_TURN if a.unit == "degree" else _HALF_TURN / _PI
         near = policy.convert_units and policy.tolerance and within(a.value * turned, a, b, policy)
         return _SAME if near or a.value == b.value == 0 else _DIFFERENT_UNIT
+    unit, size = units(a, b, policy)
     # The number first: a wrong number in a wrong unit is reported as a number.
     if not _same_number(a.value if size is None else a.value * size, a, b, policy):
         return _DIFFERENT
-    if not unit.equal:
-        return unit
-    return _SAME
+    return _SAME if unit.equal else unit
 
 
 def _temperatures(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:

@@ -159,8 +159,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             Unscored: no symbolic worker can be started here.
         """
-        verdicts = [self._examine(answer, *right) for right in reference]
-        return _first_right(_resolve_all(verdicts))
+        return _first_right([self._examine(answer, *right) for right in reference])
 
     def judge_form(self, answer: Form, reference: Form, written: str, prompt: str = "") -> Verdict:
         """The verdict on what was read already, as by a verifier that reads letters as units.
@@ -177,7 +176,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             decision = decide_forms(answer, reference, self.policy) if answer.text else _NOTHING
         except TooLarge as limit:
             decision = Decision(False, f"limit: {limit}")
-        return _resolve_all([self._conclude(decision, answer, reference, written, prompt)])[0]
+        return _first_right([self._conclude(decision, answer, reference, written, prompt)])
 
     def example(self, reference: References) -> str:
         return f"\\boxed{{{_each(reference)[0]}}}"
@@ -237,9 +236,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             else self._examine(stated, *right)
             for right in self.read(reference)
         ]
-        return _first_right(
-            [_prove_verdict(verdict) for verdict in verdicts] if prove else _resolve_all(verdicts)
-        )
+        return _first_right(list(map(_prove_verdict, verdicts)) if prove else verdicts)
 
     def doubt(self, reference: References) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can
@@ -393,10 +390,11 @@ def _each(reference: References) -> list[Reference]:
     return list(reference)
 
 
-def _first_right(verdicts: list[Verdict]) -> Verdict:
+def _first_right(found: Sequence[Verdict | _Undecided]) -> Verdict:
     """The first verdict that is right, else that on the first reference."""
-    if len(verdicts) == 1:
-        return verdicts[0]
+    if len(found) == 1 and isinstance(found[0], Verdict):
+        return found[0]
+    verdicts = _resolve_all(found)
     return next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
 
 
@@ -414,10 +412,8 @@ def _has_matching_braces(text: str) -> bool:
     return plain.count("{") == plain.count("}")
 
 
-def _resolve_all(found: list[Verdict | _Undecided]) -> list[Verdict]:
+def _resolve_all(found: Sequence[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
-    if len(found) == 1 and isinstance(found[0], Verdict):
-        return [found[0]]
     questions = [
         (item.form, item.right, item.policy) for item in found if isinstance(item, _Undecided)
     ]
