@@ -13,7 +13,7 @@ from flint import arb, fmpq
 from rlvr.verifiers.answers import bare
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable
 from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge, one_pair
-from rlvr.verifiers.math.latex.matrices import Grid
+from rlvr.verifiers.math.latex.matrices import Grid, is_grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import free_symbols
 from rlvr.verifiers.math.latex.values import Number, Undefined, decided, is_exact
@@ -78,7 +78,7 @@ def _search(a: Node, b: Node) -> DifferingPoint | None:
     # A few points of the comparison follow for formulas that agree at all small numbers.
     for point in chain(_plain_points(names), islice(random_points(names, a, b), _RANDOM)):
         values = _different_values(a, b, point)
-        if values is not None and not any(isinstance(value, Grid) for value in values):
+        if values is not None and not any(map(is_grid, values)):
             shown_point = {name: _show_number(value) for name, value in point.items()}
             return DifferingPoint(shown_point, *map(_show_number, values))
     return None

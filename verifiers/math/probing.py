@@ -33,7 +33,7 @@ from flint import acb, ctx
 
 from rlvr.verifiers.math.latex.budget import Budget, spend_of_pair
 from rlvr.verifiers.math.latex.compile import is_proved_zero
-from rlvr.verifiers.math.latex.matrices import Grid
+from rlvr.verifiers.math.latex.matrices import Grid, is_grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import (
     Node,
@@ -101,11 +101,12 @@ def agree(x: Number | Grid, y: Number | Grid) -> bool:
     Raises:
         Rough: the precision does not show it.
     """
-    if not (isinstance(x, Grid) or isinstance(y, Grid)):
-        return vanishes(x - y)
-    if not (isinstance(x, Grid) and isinstance(y, Grid) and x.shape == y.shape):
+    if is_grid(x) is not is_grid(y):
         return False
-    return all(vanishes(u - v) for u, v in zip(_cells(x), _cells(y), strict=True))
+    try:
+        return all(map(vanishes, _cells(x - y)))
+    except ValueError:  # matrices of other sizes
+        return False
 
 
 def equal(a: Node, b: Node) -> bool:
@@ -389,7 +390,7 @@ def _are_exact(*values: Number | Grid) -> bool:
 
 
 def _cells(value: Number | Grid) -> Sequence[Number]:
-    return [x for row in value.rows for x in row] if isinstance(value, Grid) else [value]
+    return value.entries() if is_grid(value) else [value]
 
 
 def ratio(a: Node, b: Node) -> int:
@@ -457,7 +458,7 @@ def _constant(
 
 def _quotient(x: Number | Grid, y: Number | Grid) -> Number | None:
     """x / y; a point at which both vanish says nothing."""
-    if isinstance(x, Grid) or isinstance(y, Grid):
+    if is_grid(x) or is_grid(y):
         return None
     gone = vanishes(x), vanishes(y)
     if all(gone):
@@ -467,4 +468,4 @@ def _quotient(x: Number | Grid, y: Number | Grid) -> Number | None:
 
 def _gap(x: Number | Grid, y: Number | Grid) -> Number | None:
     """x - y; None of matrices."""
-    return None if isinstance(x, Grid) or isinstance(y, Grid) else x - y
+    return None if is_grid(x) or is_grid(y) else x - y

@@ -12,13 +12,21 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
+from typing import Any
 
-from flint import acb, arb, ctx, fmpq
+from flint import acb, acb_mat, arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.conditions import holds
-from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raise_power
+from rlvr.verifiers.math.latex.matrices import (
+    Grid,
+    determinant,
+    grid,
+    is_grid,
+    length,
+    raise_power,
+)
 from rlvr.verifiers.math.latex.quadrature import integral, is_smooth
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
@@ -110,12 +118,12 @@ class Evaluation:
         if rule is None:
             raise Unreadable(f"{node.op} in an expression")
         value = rule(self, node)
-        return value if isinstance(value, Grid) else self._check_number(value)
+        return value if is_grid(value) else self._check_number(value)
 
     def number(self, node: Node) -> Number:
         """The same, where a matrix will not do."""
         value = self.value(node)
-        if isinstance(value, Grid):
+        if is_grid(value):
             raise Undefined
         return value
 
@@ -186,11 +194,11 @@ class Evaluation:
 
     def _quotient(self, node: Node) -> Number | Grid:
         above, below = self.value(node.args[0]), self.number(node.args[1])
-        return above * divide(fmpq(1), below) if isinstance(above, Grid) else divide(above, below)
+        return _times(above, divide(fmpq(1), below)) if is_grid(above) else divide(above, below)
 
     def _power(self, node: Node) -> Number | Grid:
         base, exponent = self.value(node.args[0]), self.number(node.args[1])
-        if isinstance(base, Grid):
+        if is_grid(base):
             return raise_power(base, exponent)
         # An exponent with letters may come out as 1/3 by chance: (-2)^x is no school root there.
         is_defined = is_integer(exponent) or not (self.real and free_symbols(node.args[1]))
@@ -211,7 +219,7 @@ class Evaluation:
             return functions.logarithm(
                 self.number(node.args[0]), fmpq(10) if self.log_base else arb.const_e()
             )
-        if node.value == "abs" and isinstance(vector := self.value(node.args[0]), Grid):
+        if node.value == "abs" and is_grid(vector := self.value(node.args[0])):
             return length(vector, real=self.real)
         arguments = [self.number(arg) for arg in node.args]
         # Of whole numbers these are cheap factorials; others go by series, and cost by the
@@ -267,19 +275,17 @@ class Evaluation:
     # ------------------------------------------------------------------------------------- matrices
 
     def _matrix(self, node: Node) -> Grid:
-        rows, columns = node.value
-        cells = tuple(map(self.number, node.args))
-        return Grid(tuple(cells[r * columns : (r + 1) * columns] for r in range(rows)))
+        return grid(node.value, list(map(self.number, node.args)))
 
     def _vector(self, node: Node) -> Grid:
         # A tuple in (1, 3] is an interval, which has no components to compute with.
         if node.value not in ("()", "[]"):
             raise Unreadable("an interval in an expression")
-        return Grid(tuple((cell,) for cell in map(self.number, node.args)))
+        return grid((len(node.args), 1), list(map(self.number, node.args)))
 
     def _grid(self, node: Node) -> Grid:
         value = self.value(node.args[0])
-        if not isinstance(value, Grid):
+        if not is_grid(value):
             raise Undefined
         return value
 
@@ -365,15 +371,23 @@ class Evaluation:
 
 
 def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
-    if isinstance(a, Grid) is not isinstance(b, Grid):
+    if is_grid(a) is not is_grid(b):
         raise Undefined
-    other: Number = b
-    # Two long fractions are added as a ball, whose time depends on the precision alone.
-    return a + b if isinstance(a, Grid) or _are_short(a, b) else arb(a) + other
+    return _combine(operator.add, a, b)
 
 
 def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:
-    return a * b if isinstance(a, Grid) or isinstance(b, Grid) or _are_short(a, b) else arb(a) * b
+    return _combine(operator.mul, a, b)
+
+
+def _combine(operation: Callable[[Any, Any], Any], a: Number | Grid, b: Number | Grid) -> Any:
+    try:
+        # Two long fractions as a ball, whose time depends on the precision alone.
+        return operation(a if _are_short(a, b) else arb(a), b)
+    except ValueError:  # two matrices whose sizes do not fit
+        raise Undefined from None
+    except TypeError:  # an exact matrix and a ball
+        return operation(*(acb_mat(side) if is_grid(side) else side for side in (a, b)))
 
 
 def _are_short(a: Number, b: Number) -> bool:
@@ -431,7 +445,7 @@ _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "matrix": Evaluation._matrix,
     "tuple": Evaluation._vector,
     "det": lambda at, node: determinant(at._grid(node)),
-    "transpose": lambda at, node: at._grid(node).transposed(),
+    "transpose": lambda at, node: at._grid(node).transpose(),
     "sum": Evaluation._series,
     "prod": Evaluation._series,
     "int": Evaluation._integral,
