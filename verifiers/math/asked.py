@@ -18,6 +18,7 @@ from rlvr.verifiers.math.latex.tree import (
     PI,
     Node,
     free_symbols,
+    unsigned,
     walk,
 )
 from rlvr.verifiers.math.statement import leaves
@@ -163,7 +164,7 @@ def _in_digits(tree: Node) -> bool:
 def _is_product(tree: Node) -> bool:
     """Factors with letters, none of which has a whole number that could stand before it."""
     factors = _factors_with_letters(tree)
-    product = (tree.args[0] if tree.op == "neg" else tree).op in ("mul", "pow")
+    product = unsigned(tree).op in ("mul", "pow")
     return product and bool(factors) and all(_content(factor) == 1 for factor in factors)
 
 

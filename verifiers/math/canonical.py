@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from rlvr.verifiers.math.latex.tree import Node
+from rlvr.verifiers.math.latex.tree import TURNED, Node
 from rlvr.verifiers.math.units import measure
 
 __all__ = ["Factors", "Linear", "balance", "factors_of", "linear", "spelling", "written_value"]
@@ -32,7 +32,6 @@ Linear: TypeAlias = dict[Factors, Fraction]
 
 _UNORDERED = frozenset(("set", "list", "union", "intersection"))
 _SIDES = frozenset(("=", "ne"))
-_TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le"}
 
 
 @lru_cache(maxsize=8192)
@@ -292,5 +291,5 @@ def _relation(node: Node) -> Any:
     if set(signs) <= _SIDES:
         return ("rel", signs, tuple(sorted(sides, key=repr)))
     if signs[0] in (">", "ge"):
-        return ("rel", tuple(_TURNED.get(sign, sign) for sign in signs[::-1]), sides[::-1])
+        return ("rel", tuple(TURNED.get(sign, sign) for sign in signs[::-1]), sides[::-1])
     return ("rel", signs, sides)

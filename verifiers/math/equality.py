@@ -28,6 +28,7 @@ from rlvr.verifiers.math.latex.tree import (
     IMAGINARY,
     INFINITY,
     PI,
+    TURNED,
     Node,
     TooLarge,
     Unreadable,
@@ -37,6 +38,7 @@ from rlvr.verifiers.math.latex.tree import (
     num,
     replace_part,
     sym,
+    unsigned,
     walk,
 )
 from rlvr.verifiers.math.latex.values import Undefined
@@ -333,7 +335,7 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
     terms = node.args if node.op == "add" else (node,)
     factors_found: list[str] = []
     for term in terms:
-        inner = term.args[0] if term.op == "neg" else term
+        inner = unsigned(term)
         above = inner.args[0] if inner.op == "div" else inner
         factors = above.args if above.op == "mul" else (above,)
         own_factors = [
@@ -349,7 +351,7 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
 
 def _constant(node: Node) -> str | None:
     """C in x^2 + C and x^2 - C, where it stands nowhere else; some write c or K."""
-    terms = [arg.args[0] if arg.op == "neg" else arg for arg in node.args if node.op == "add"]
+    terms = map(unsigned, node.args if node.op == "add" else ())
     names = [arg.value for arg in terms if arg.op == "sym" and arg.value in ("C", "c", "K")]
     once = len(names) == 1 and sum(below == sym(names[0]) for below in walk(node)) == 1
     return names[0] if once else None
@@ -366,7 +368,7 @@ def _relations(a: Node, b: Node) -> bool:
             and _same(a.args[0], b.args[0])
             and _same(a.args[1], b.args[1])
         )
-    if not set(a.value) | set(b.value) <= realsets.TURNED.keys():
+    if not set(a.value) | set(b.value) <= TURNED.keys():
         raise Unreadable("relations other than of size")
     if len(a.value) != len(b.value):
         return False
@@ -376,7 +378,7 @@ def _relations(a: Node, b: Node) -> bool:
     sign = probing.ratio(_gap(a), _gap(b))
     [left], [right] = a.value, b.value
     if sign:
-        return bool(left == (right if sign > 0 or right in ("=", "ne") else realsets.TURNED[right]))
+        return bool(left == (right if sign > 0 or right in ("=", "ne") else TURNED[right]))
     # An answer may be solved where the reference is a condition, and not the other way round.
     if (
         realsets.is_condition(b)
@@ -442,7 +444,7 @@ def _gap(relation: Node) -> Node:
 def _chains(a: Node, b: Node) -> bool:
     # 3 > x > 1 as 1 < x < 3.
     if a.value != b.value:
-        b = Node("rel", b.args[::-1], tuple(realsets.TURNED[sign] for sign in b.value[::-1]))
+        b = Node("rel", b.args[::-1], tuple(TURNED[sign] for sign in b.value[::-1]))
     return a.value == b.value and all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
 
 

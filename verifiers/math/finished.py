@@ -26,6 +26,7 @@ from rlvr.verifiers.math.latex.tree import (
     Node,
     Written,
     free_symbols,
+    unsigned,
     walk,
 )
 from rlvr.verifiers.math.policy import MathPolicy
@@ -235,7 +236,7 @@ def _is_open_sum(node: Node) -> bool:
 def _polynomial_factors(term: Node) -> frozenset[object]:
     """The sums in a term that is a product of these, of numbers and of letters: x(x - 5) + 2(x - 5)
     shares one."""
-    term = term.args[0] if term.op == "neg" else term
+    term = unsigned(term)
     if term.op != "mul" or not all(arg.op in ("num", "sym", "add") for arg in term.args):
         return frozenset()
     return frozenset(spelling(arg) for arg in term.args if arg.op == "add" and free_symbols(arg))
@@ -288,7 +289,7 @@ def _has_dots(nodes: Sequence[Node]) -> bool:
 def _flat(node: Node) -> Iterator[Node]:
     """The factors of a product and of products in it, without signs."""
     for arg in node.args:
-        inner = arg.args[0] if arg.op == "neg" else arg
+        inner = unsigned(arg)
         if inner.op == "mul":
             yield from _flat(inner)
         else:
@@ -341,13 +342,11 @@ def _whole_content(term: Node) -> int:
 
 
 def _is_fraction_of_decimals(node: Node) -> bool:
-    return any(
-        arg.op == "num" and arg.value.denominator > 1 for arg in map(_without_sign, node.args)
-    )
+    return any(arg.op == "num" and arg.value.denominator > 1 for arg in map(unsigned, node.args))
 
 
 def _is_open_quotient(node: Node) -> bool:
-    above, below = map(_without_sign, node.args)
+    above, below = map(unsigned, node.args)
     # \frac{0.5}{3} and 486 ÷ 7 say what to do, and not how much it is.
     if node.value == "÷" or _is_fraction_of_decimals(node):
         return True
@@ -363,10 +362,6 @@ def _is_open_quotient(node: Node) -> bool:
         or _is_zero(above)
         or (not free_symbols(below) and IMAGINARY in walk(below))
     )
-
-
-def _without_sign(node: Node) -> Node:
-    return node.args[0] if node.op == "neg" else node
 
 
 def _parts(node: Node) -> Sequence[Node]:

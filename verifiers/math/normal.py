@@ -291,7 +291,7 @@ class _Comparison:
         # \mathbf{i} + 2\mathbf{j} beside (1, 2).
         if (
             sequence.kind in _VECTORS
-            and (vector_sum := components(opposite, _length(sequence))) is not None
+            and (vector_sum := components(opposite, len(vector(sequence)))) is not None
         ):
             return self._decide_instead(a, b, opposite, vector_sum)
         # x = 1, y = 2 beside (1, 2).
@@ -331,8 +331,7 @@ class _Comparison:
             # 5:8 is no list of two.
             return _DIFFERENT_KIND if len(kinds) > 1 else in_proportion(a, b)
         if "matrix" in kinds and len(kinds) == 2:
-            flat = [vector(s) if s.kind == "matrix" else s.items for s in (a, b)]
-            return self._in_order(*flat) if kinds & {"()", "[]"} else _DIFFERENT_KIND
+            return self._in_order(vector(a), vector(b)) if kinds & {"()", "[]"} else _DIFFERENT_KIND
         if "either" in kinds:
             return (
                 match_items(a.items, b.items, self.decide) if len(kinds) == 1 else _DIFFERENT_KIND
@@ -526,10 +525,6 @@ def _of_other_case(a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision | None:
     letters = ((x.text, y.text) for x, y in zip(a, b, strict=False))
     is_other = any(x != y and len(x) == 1 and x.swapcase() == y for x, y in letters)
     return Decision(False, "different-items") if is_other else None
-
-
-def _length(sequence: Items) -> int:
-    return len(vector(sequence)) if sequence.kind == "matrix" else len(sequence.items)
 
 
 def _ranges(dashed: Items, other: Form) -> Decision:

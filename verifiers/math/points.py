@@ -35,6 +35,7 @@ from rlvr.verifiers.math.latex.tree import (
     free_symbols,
     has,
     minus,
+    unsigned,
     walk,
 )
 from rlvr.verifiers.math.latex.values import (
@@ -113,7 +114,7 @@ def is_analytic(node: Node) -> bool:
         return True
     if node.op == "pow":
         base, exponent = node.args
-        base_exponent = exponent.args[0] if exponent.op == "neg" else exponent
+        base_exponent = unsigned(exponent)
         # A power other than a whole one is analytic only over a positive base.
         if (
             not (base_exponent.op == "num" and base_exponent.value.denominator == 1)

@@ -211,7 +211,7 @@ class _Judge:
     answer: Node
     reference: Node
     is_real: bool
-    log_base: int | None
+    log_base: int | None = None
 
     def agrees(self, point: Point, budget: Budget) -> bool | None:
         """At a random point; None where it says nothing."""
@@ -255,17 +255,48 @@ class _Judge:
             return None
 
     def _agree(self, point: Point, budget: Budget, most: int = MOST_PRECISION) -> bool:
-        return _measured(
-            agree,
-            self.answer,
-            self.reference,
-            point,
-            budget,
-            self.is_real,
-            self.log_base,
-            most,
-            _spread,
-        )
+        return self.measure(agree, point, budget, most, _spread)
+
+    def measure(
+        self,
+        measure: Callable[[Number | Grid, Number | Grid], _T],
+        point: Point,
+        budget: Budget,
+        most: int = MOST_PRECISION,
+        spread: Callable[[Node, Node], int] = lambda a, b: 0,
+    ) -> _T:
+        """What a measure says of both values, to so many bits that what is small beside the
+        largest number met still shows: cos 10^{-100} differs from 1 by 10^{-200}."""
+
+        def compare() -> tuple[_T, int]:
+            left, right = (
+                Evaluation(point, real=self.is_real, log_base=self.log_base, budget=budget)
+                for _ in range(2)
+            )
+            # The reference first: a point at which it has no value says nothing of the answer.
+            y = right.value(self.reference)
+            try:
+                x = left.value(self.answer)
+            except Undefined as undefined:
+                raise _Missing(undefined) from None
+            measured = measure(x, y)
+            # A difference needs no more digits, nor do exact numbers; of a root that was searched
+            # for no more shows.
+            if (
+                measured is None
+                or measured is False
+                or _are_exact(x, y)
+                or not all(map(is_exact, point.values()))
+            ):
+                return measured, PRECISION
+            # Six: a square doubles the digits, and only a third of them is vouched for.
+            bits = spread(self.answer, self.reference) - min(left.bottom, right.bottom)
+            return measured, PRECISION + _FOR_SMALL * bits
+
+        measured, enough = decided(compare)
+        if enough > most:
+            raise Rough
+        return measured if enough == PRECISION else decided(compare, enough)[0]
 
     def _beyond(self, point: Point, budget: Budget) -> bool | None:
         """The answer has no real value here.  Its complex one will do, of a logarithm's the real
@@ -345,46 +376,6 @@ def _equal_constants(a: Node, b: Node, log_base: int | None) -> bool:
     return decided(compare, bits)[0] and is_proved_zero(minus(a, b))
 
 
-def _measured(
-    measure: Callable[[Number | Grid, Number | Grid], _T],
-    a: Node,
-    b: Node,
-    point: Point,
-    budget: Budget,
-    is_real: bool,
-    log_base: int | None = None,
-    most: int = MOST_PRECISION,
-    spread: Callable[[Node, Node], int] = lambda a, b: 0,
-) -> _T:
-    """What a measure says of both values, to so many bits that what is small beside the largest
-    number met still shows: cos 10^{-100} differs from 1 by 10^{-200}."""
-
-    def compare() -> tuple[_T, int]:
-        left, right = (
-            Evaluation(point, real=is_real, log_base=log_base, budget=budget) for _ in range(2)
-        )
-        # The reference first: a point at which it has no value says nothing of the answer.
-        y = right.value(b)
-        try:
-            x = left.value(a)
-        except Undefined as undefined:
-            raise _Missing(undefined) from None
-        measured = measure(x, y)
-        # A difference needs no more digits, nor do exact numbers.
-        settled = measured is None or measured is False or _are_exact(x, y)
-        if not all(map(is_exact, point.values())):  # a root that was searched for: no more shows
-            settled = True
-        if settled:
-            return measured, PRECISION
-        # Six: a square doubles the digits, and only a third of them is vouched for.
-        return measured, PRECISION + _FOR_SMALL * (spread(a, b) - min(left.bottom, right.bottom))
-
-    measured, enough = decided(compare)
-    if enough > most:
-        raise Rough
-    return measured if enough == PRECISION else decided(compare, enough)[0]
-
-
 def _are_exact(*values: Number | Grid) -> bool:
     return all(is_exact(x) for value in values for x in _cells(value))
 
@@ -424,7 +415,7 @@ def _constant(
     names = sorted(free_symbols(a) | free_symbols(b))
     first: Number | None = None
     number = 0
-    budget, is_real = Budget(), _is_real(a, b)
+    budget, judge = Budget(), _Judge(a, b, _is_real(a, b))
 
     def goes_on(x: Number | Grid, y: Number | Grid) -> Number | None:
         found = measure(x, y)
@@ -434,7 +425,7 @@ def _constant(
     for point in random_points(names, a, b):
         spend_of_pair(len(names))
         try:
-            found = _measured(goes_on, a, b, point, budget, is_real)
+            found = judge.measure(goes_on, point, budget)
         except _Missing as missing:
             # The answer has no value where the reference has one: no ratio.
             if not missing.unmeant and not _may_be_missing(a, b):
@@ -451,7 +442,7 @@ def _constant(
         return None
     for point, little, _ in _special(names, has_steps(a, b), a, b):
         with suppress(Undefined, TooLarge):
-            if _measured(goes_on, a, b, point, little, is_real) is None:
+            if judge.measure(goes_on, point, little) is None:
                 return None
     return first
 

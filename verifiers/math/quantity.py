@@ -22,7 +22,7 @@ from rlvr.verifiers.math.arithmetic import (
 )
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
 from rlvr.verifiers.math.latex import Node
-from rlvr.verifiers.math.latex.tree import Written, takes_angle
+from rlvr.verifiers.math.latex.tree import Written, takes_angle, unsigned
 from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.units import (
     AMBIGUOUS,
@@ -161,7 +161,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         or _compound(text)
         or _read_mixed(text)
         or _sixtieths(text)
-        or _read_scaled(text, text, "")
+        or _read_scaled(text, text, "", _ATTACHED)
     ) is not None:
         return special
     # USD 5 is read as 5 USD.
@@ -171,7 +171,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         return _read_negated(text, opposite.end())
     # The currency goes first, so that what is left may be scaled: $5M.
     core, unit = _strip_money(text)
-    if unit and (scaled := _read_scaled(text, core, unit)) is not None:
+    if unit and (scaled := _read_scaled(text, core, unit, _WORTH)) is not None:
         return scaled
     if degrees := _TEMPERATURE.search(text):
         core, unit = text[: degrees.start()].rstrip(), f"degree {AMBIGUOUS[degrees[1]][0]}"
@@ -222,8 +222,8 @@ def built(tree: Node) -> Quantity:
     Args:
         tree: of the expression.
     """
-    number = tree.args[0] if tree.op == "neg" else tree
-    places = number.value.places if isinstance(number.value, Written) else 0
+    number = unsigned(tree).value
+    places = number.places if isinstance(number, Written) else 0
     try:
         return Quantity("", "", value_of(tree), places=places or None, tree=tree)
     except (NotArithmetic, UndefinedNumber):
@@ -268,10 +268,9 @@ def scaled(answer: Quantity, reference: Quantity) -> Quantity | None:
         answer: an expression.
         reference: the other side.
     """
-    match = SCALED_NUMBER.fullmatch(answer.text) if reference.value is not None else None
-    if match is None:
+    if reference.value is None:
         return None
-    return _read_scaled(answer.text, f'{match[1]}"{match[2]}"', "")
+    return _read_scaled(answer.text, answer.text, "", SCALED_NUMBER)
 
 
 def counted(text: str, value: Fraction | int, words: str) -> Quantity | None:
@@ -325,9 +324,9 @@ def _read_based(text: str) -> Quantity | None:
         return None
 
 
-def _read_scaled(text: str, core: str, unit: str) -> Quantity | None:
+def _read_scaled(text: str, core: str, unit: str, written: re.Pattern[str]) -> Quantity | None:
     r"""\$5M, and `5\text{K}`: a letter without a space scales the number; K may also be kelvins."""
-    match = (_WORTH if unit else _ATTACHED).fullmatch(core)
+    match = written.fullmatch(core)
     number = literal(match[1]) if match else None
     if match is None or number is None or number.value is None:
         return None

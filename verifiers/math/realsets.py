@@ -24,6 +24,7 @@ from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
     MINUS_INFINITY,
+    TURNED,
     Node,
     Unreadable,
     free_symbols,
@@ -32,11 +33,9 @@ from rlvr.verifiers.math.latex.tree import (
 from rlvr.verifiers.math.latex.values import Number, decided, is_exact, sign_of, vanishes
 from rlvr.verifiers.math.solving import solution
 
-__all__ = ["End", "Piece", "TURNED", "is_condition", "is_set", "same_set"]
+__all__ = ["End", "Piece", "is_condition", "is_set", "same_set"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
-TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
-"""The sign between two sides that have changed places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,37 +117,39 @@ def _bounds(node: Node) -> Node:
         return Node("list", tuple(side for side in node.args if side.op != "sym"))
     if node.op == "builder":
         return _bounds(node.args[0])
-    return Node(node.op, tuple(map(_bounds, node.args)), node.value)
+    return node.map(_bounds)
 
 
 def _same_between_variables(a: Node, b: Node) -> bool:
     left, right = _interval(a), _interval(b)
-    if left[2:] != right[2:]:
-        return False
-    pairs = zip(left[:2], right[:2], strict=True)
-    return all(
+    pairs = zip(left.args, right.args, strict=True)
+    return left.value == right.value and all(
         # Infinite ends have no value to compare.
         x == y if INFINITY in (x, y) or MINUS_INFINITY in (x, y) else probing.equal(x, y)
         for x, y in pairs
     )
 
 
-def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
-    """Both ends of one interval and whether they belong to it."""
-    if node.op == "builder":
-        node = node.args[0]
-    if node.op == "tuple" and len(node.args) == 2 and len(node.value) == 2:
-        return *node.args, node.value[0] == "[", node.value[1] == "]"
-    if node.op == "rel" and set(node.value) <= {"<", "le", ">", "ge"}:
+def _interval(node: Node) -> Node:
+    """One interval as its ends in brackets."""
+    node = node.args[0] if node.op == "builder" else node
+    if node.op == "rel" and len(node.args) < 4:
         sides, signs = node.args, node.value
-        if set(signs) <= {">", "ge"}:
-            sides, signs = sides[::-1], tuple({">": "<", "ge": "le"}[sign] for sign in signs[::-1])
-        if len(sides) == 3 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
-            return sides[0], sides[2], signs[0] == "le", signs[1] == "le"
-        if len(sides) == 2 and sides[0].op == "sym" and set(signs) <= {"<", "le"}:
-            return MINUS_INFINITY, sides[1], False, signs[0] == "le"
-        if len(sides) == 2 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
-            return sides[0], INFINITY, signs[0] == "le", False
+        at = 0 if len(sides) == 2 and sides[0].op == "sym" else 1  # the variable's place
+        signs = (*(TURNED.get(sign, "") for sign in signs[:at]), *signs[at:])
+        # a < x and x < b: each says one end.
+        halves = [
+            _HALVES[sign](side)
+            for sign, side in zip(signs, sides[:at] + sides[at + 1 :], strict=True)
+            if sides[at].op == "sym" and sign in _RAYS
+        ]
+        halves.sort(key=lambda half: half.args[0] == MINUS_INFINITY)
+        if len(halves) == len(signs) == len({half.args[0] == MINUS_INFINITY for half in halves}):
+            low, high = halves[0], halves[-1]
+            brackets = low.value[0] + high.value[1]
+            return Node("tuple", (low.args[0], high.args[1]), brackets)
+    if node.op == "tuple" and len(node.args) == 2 and len(node.value) == 2:
+        return node
     raise Unreadable("a set whose ends are expressions, and which is no interval")
 
 
@@ -240,6 +241,7 @@ _REGIONS: Regions[End] = Regions(
         "builder": lambda node: _REGIONS.pieces(node.args[0]),
     },
 )
+_RAYS = frozenset(("<", "le", ">", "ge"))
 _ALL = Node("numbers", value="R")
 _HALVES: dict[str, Callable[[Node], Node]] = {
     "<": lambda end: Node("tuple", (MINUS_INFINITY, end), "()"),

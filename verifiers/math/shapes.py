@@ -143,8 +143,7 @@ def as_stated(answer: Form, reference: Form) -> Form:
             return stated_value(answer, reference, trusted=False) or answer
         if reference.kind == "range":
             return reference
-        size = len(vector(reference)) if reference.kind == "matrix" else len(reference.items)
-        return components(answer, size) or point(answer) or answer
+        return components(answer, len(vector(reference))) or point(answer) or answer
     if least := remainder(answer):
         return least
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
@@ -313,7 +312,7 @@ def _rename(node: Node, names: Mapping[str, str]) -> Node:
             return _CONSTANTS.get(value) or Node("sym", value=value)
     elif node.op in ("lim", "diff"):
         value = (names.get(value[0], value[0]), value[1])
-    return Node(node.op, tuple(_rename(arg, names) for arg in node.args), value)
+    return Node(node.op, node.args, value).map(lambda part: _rename(part, names))
 
 
 def imaginary_j(answer: Quantity, reference: Quantity) -> Form | None:
@@ -357,7 +356,9 @@ def in_alphabet(sequence: Items) -> Items:
 
 def vector(matrix: Items) -> tuple[Form, ...]:
     """The cells of a single row or column; of a larger matrix the rows, which equal no tuple of
-    numbers."""
+    numbers; the items of anything else."""
+    if matrix.kind != "matrix":
+        return matrix.items
     rows = [row.items for row in matrix.items if isinstance(row, Items)]
     if len(rows) == 1:
         return rows[0]

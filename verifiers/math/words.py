@@ -75,9 +75,14 @@ _PARTS = {
     "quarter": 4,
     "halves": 2,
 } | {word: value for word, value in _ORDINAL.items() if value > 2}
-_LARGE = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3))
+_ZEROS = {"trillion": 12, "billion": 9, "million": 6, "thousand": 3}
+_LARGE = (
+    *((name, 10**zeros, 1000) for name, zeros in _ZEROS.items()),
+    ("hundred", 100, 10),
+)
+"""A scale, its size, and what is too many of it."""
 # two hundred and five, twenty-one: two words and more.
-_SPOKEN_WORD = f"(?:{'|'.join((*_ONES, *_TENS, 'hundred', *(name for name, _ in _LARGE)))})"
+_SPOKEN_WORD = f"(?:{'|'.join((*_ONES, *_TENS, *(name for name, _, _ in _LARGE)))})"
 _SPOKEN = re.compile(
     rf"\b{_SPOKEN_WORD}(?:(?:\s|-|\sand\s){_SPOKEN_WORD}){{1,12}}\b", re.IGNORECASE
 )
@@ -200,42 +205,17 @@ def _fraction(words: str) -> Fraction | None:
 
 
 def _cardinal(words: str) -> int | None:
-    """Up to the trillions: each scale word once, the largest first."""
-    total, smallest, remaining = 0, 10**15, words
-    for name, size in _LARGE:
-        # A scale word in front stands for one: thousand.
-        before, separator, after = (
-            remaining.partition(f" {name}")
-            if not remaining.startswith(name)
-            else ("one", name, remaining[len(name) :])
-        )
-        if not separator:
-            continue
-        count = 1 if before.strip() == "a" else _below_thousand(before.strip())
-        # Each scale is smaller than the one before, and ends a word.
-        if count is None or not count or size >= smallest or (after and after[0] != " "):
-            return None
-        total, smallest, remaining = total + count * size, size, after.strip().removeprefix("and ")
-        if not remaining:
-            return total
-    last = _below_thousand(remaining)
-    return None if last is None else total + last
-
-
-def _below_thousand(words: str) -> int | None:
-    """An `a` stands for one before `hundred` alone: without it, it is a letter."""
-    hundreds, separator, remaining = (
-        words.partition(" hundred") if words != "hundred" else ("one", "hundred", "")
-    )
-    if not separator:
-        return _NUMBERS.get(words)
-    above = 1 if hundreds == "a" else _NUMBERS.get(hundreds, 0)
-    remaining = remaining.strip().removeprefix("and ")
-    return (
-        None
-        if not 1 <= above <= 9 or (remaining and remaining not in _NUMBERS)
-        else 100 * above + _NUMBERS.get(remaining, 0)
-    )
+    """Up to the trillions: each scale word once, the largest first, and none has to stand behind a
+    number."""
+    for name, size, most in _LARGE:
+        head, found, tail = f" {words} ".partition(f" {name} ")
+        if found:
+            count = 1 if head in ("", " a") else _cardinal(head.strip())
+            rest = tail.strip().removeprefix("and ")
+            below = _cardinal(rest) if rest else 0
+            fits = count and count < most and below is not None and below < size
+            return (count or 0) * size + (below or 0) if fits else None
+    return _NUMBERS.get(words)
 
 
 def _chinese(words: str) -> int | Fraction | None:

@@ -56,9 +56,7 @@ def resolve_indices(node: Node, depth: int = 0) -> Node:
         series = True
     elif node.op in _LISTS and node.args.count(_DOTS) == 1:
         node = _written_out(node)
-    return Node(
-        node.op, tuple(resolve_indices(arg, depth + series) for arg in node.args), node.value
-    )
+    return node.map(lambda part: resolve_indices(part, depth + series))
 
 
 # -------------------------------------------------------------------------------------------- terms
@@ -74,7 +72,7 @@ def _with_index(node: Node, name: str, index: Node) -> Node:
         and any(name in free_symbols(s) for s in subscripts)
     ):
         return Node("term", tuple(_with_index(s, name, index) for s in subscripts), _base(node))
-    return Node(node.op, tuple(_with_index(arg, name, index) for arg in node.args), node.value)
+    return node.map(lambda part: _with_index(part, name, index))
 
 
 def _base(node: Node) -> str:

@@ -24,7 +24,7 @@ logic    parts; value: not and or xor implies iff
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -38,6 +38,7 @@ __all__ = [
     "MINUS_INFINITY",
     "Node",
     "PI",
+    "TURNED",
     "TooLarge",
     "Unreadable",
     "Written",
@@ -52,6 +53,7 @@ __all__ = [
     "split_signs",
     "sym",
     "takes_angle",
+    "unsigned",
     "walk",
 ]
 
@@ -93,6 +95,14 @@ class Node:
     args: tuple[Node, ...] = ()
     value: Any = None
 
+    def map(self, change: Callable[[Node], Node]) -> Node:
+        """The same with each of its parts changed."""
+        return Node(self.op, tuple(map(change, self.args)), self.value)
+
+
+TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
+"""The sign between two sides that have changed places."""
+
 
 def num(value: int | Fraction) -> Node:
     """A rational number."""
@@ -112,6 +122,11 @@ MINUS_INFINITY = Node("neg", (INFINITY,))
 def call(name: str, *args: Node) -> Node:
     """A named function of its arguments."""
     return Node("call", args, name)
+
+
+def unsigned(node: Node) -> Node:
+    """It without a minus in front."""
+    return node.args[0] if node.op == "neg" else node
 
 
 def minus(a: Node, b: Node) -> Node:
@@ -165,7 +180,7 @@ def replace_part(node: Node, old: Node, new: Node) -> Node:
     if node == old:
         return new
     # A part that is replaced is not searched again, so `new` may hold `old`.
-    return Node(node.op, tuple(replace_part(arg, old, new) for arg in node.args), node.value)
+    return node.map(lambda part: replace_part(part, old, new))
 
 
 def split_signs(node: Node) -> list[Node]:
@@ -181,11 +196,12 @@ def split_signs(node: Node) -> list[Node]:
 
 
 def _with_signs(node: Node, signs: Iterator[str]) -> Node:
-    args = tuple(_with_signs(arg, signs) for arg in node.args)
+    node = node.map(lambda part: _with_signs(part, signs))
     if node.op != "pm":
-        return Node(node.op, args, node.value)
+        return node
     # the lower sign of \mp is a plus
-    left, right = args[0], args[1] if next(signs) == node.value else Node("neg", args[1:])
+    left, right = node.args
+    right = right if next(signs) == node.value else Node("neg", (right,))
     return right if left == num(0) else Node("add", (left, right))
 
 

@@ -56,10 +56,10 @@ def stand_in(node: Node) -> Number:
 
 
 def _sort_arguments(node: Node) -> Node:
-    args = tuple(map(_sort_arguments, node.args))
-    symmetric = node.op in ("union", "intersection", "set", "add", "mul")
-    # A ∪ B and B ∪ A are one event; A \setminus B has an order.
-    return Node(node.op, tuple(sorted(args, key=repr)) if symmetric else args, node.value)
+    node = node.map(_sort_arguments)
+    if node.op not in ("union", "intersection", "set", "add", "mul"):
+        return node  # A ∪ B and B ∪ A are one event; A \setminus B has an order
+    return Node(node.op, tuple(sorted(node.args, key=repr)), node.value)
 
 
 def _quotient(c: tuple[Number, ...], x: Number) -> Number:
