@@ -247,10 +247,10 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
             of the line after the last one.  A marker that begins with a letter, such as `A:`,
             counts only at the beginning of a line.
     """
-    begin = after_thinking(text)
+    begin = after_thinking(text) if "<" in text else 0
     if begin is None:
         return None
-    text = _as_sent(text, begin)
+    text = _as_sent(text, begin) if "<" in text else text
     # boxes first, phrases last: what a prompt asks for is a clearer sign than what prose may
     # hold
     extraction = _last_explicit(text, begin, _openers(text))
@@ -596,8 +596,11 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         begin: where the thinking ends.
         openers: what boxes and tags begin with.
     """
-    if openers is _BOXES and (only := _only_box(text, begin)) >= 0:
-        return _opened(text, only, _BOXES[0])
+    # most texts have one box; "box" is in all three commands, and in the eaten one
+    if openers is _BOXES and text.count("box", begin) == 1:
+        at = text.rfind(_BOXES[0], begin)
+        if at >= 0:
+            return _opened(text, at, _BOXES[0])
     final: Extraction | None = None
     alternatives: list[str] = []
     parts: list[tuple[int, str]] = []
@@ -653,15 +656,6 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     return final._replace(
         flaw="hedged" if alternatives else "", others=tuple(alternatives), parts=named
     )
-
-
-def _only_box(text: str, begin: int) -> int:
-    r"""Where the text's one `\boxed` begins, as in most texts; -1 where another box may stand."""
-    at = text.rfind(_BOXES[0], begin)
-    # "box" is in all three commands, and in the eaten one: any other one means a longer look
-    if at < 0 or text.find("box", begin, at) >= 0 or text.find("box", at + len(_BOXES[0])) >= 0:
-        return -1
-    return at
 
 
 def _name_before(text: str, at: int) -> str:

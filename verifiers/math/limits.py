@@ -42,7 +42,7 @@ _CELLS, _TERMS = re.compile(r"[,;&]|\\\\"), re.compile(r"[+-]|\\pm")
 _BRACKETS = re.compile(r"[(\[{]|(?P<close>[)\]}])")
 
 
-@lru_cache(maxsize=2048)  # a right answer is mostly written as its reference is
+@lru_cache(maxsize=64)  # a wrong answer is read again without its remarks
 def fold_within(text: str) -> str:
     """The folded text; the length is looked at before anything else.
 

@@ -138,9 +138,9 @@ _HOLE = re.compile(
     r'[") ]{0,3}'
 )
 _MOST_SPELT = 12  # words of a number
+_SHORT = 100  # characters of a text whose form is kept
 _ORDINAL_ENDS = ("first", "second", "third", "th")
 _ZERO = Quantity("0", "0", 0)
-_SHORT = 100  # characters of a text whose form is kept
 
 
 def _as_column(row: re.Match[str]) -> str:
@@ -227,6 +227,11 @@ def read(text: str) -> Form:
     Raises:
         TooLarge: it is beyond a limit, which the message names.
     """
+    return _read_short(text) if len(text) <= _SHORT else _read(fold_within(text))
+
+
+@lru_cache(maxsize=4096)  # a right answer is mostly written as its reference is
+def _read_short(text: str) -> Form:
     return _read(fold_within(text))
 
 
@@ -245,10 +250,6 @@ def read_without_remark(text: str, prompt: str) -> Form | None:
 
 
 def _read(text: str) -> Form:
-    return _read_and_kept(text) if len(text) <= _SHORT else _read_folded(text)
-
-
-def _read_folded(text: str) -> Form:
     # One number, as most answers are, before any other reading.
     if number := literal(text):
         return number
@@ -286,11 +287,6 @@ def _read_folded(text: str) -> Form:
             text, *said, _several(head, parts[:-1], signs) if len(parts) > 2 else _single(parts[0])
         )
     return _several(text, parts, signs) if len(parts) > 1 else _single(parts[0] if parts else text)
-
-
-_read_and_kept = lru_cache(maxsize=4096)(
-    _read_folded
-)  # a right answer is mostly written as its reference is
 
 
 def _is_of_letter(hole: re.Match[str]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from rlvr.errors import DataError, UsageError
 from rlvr.text import prompt_text
@@ -59,12 +59,8 @@ _FOR_SETS = re.compile(
 _SEVERAL = frozenset(("list", "set", "()"))
 
 
-class _Stated(NamedTuple):
-    """An answer as it was found, and the prompt's text."""
-
-    found: Extraction
-    prompt: str
-
+_Stated: TypeAlias = tuple[Extraction, str]
+"""An answer as it was found, and the prompt's text."""
 
 _Read: TypeAlias = tuple[tuple[str, Form], ...]
 """The text of each right answer as it is compared, and its form."""
@@ -138,7 +134,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             extraction = last_expression(text)
         if extraction is None:
             return Verdict(Outcome.UNPARSED, why="no-answer")
-        if (verdict := refusal(extraction)) is not None:
+        if extraction.flaw and (verdict := refusal(extraction)) is not None:
             return verdict
         # A policy of boxes alone takes no sentence.
         if extraction.method == "phrase" and not self.policy.unboxed:
@@ -147,7 +143,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 why="unboxed: an answer was stated outside a box",
                 answer=extraction.answer,
             )
-        return _Stated(extraction, "" if task is None else prompt_text(task.prompt))
+        return extraction, "" if task is None else prompt_text(task.prompt)
 
     def judge(self, answer: _Stated, reference: _Read) -> Verdict:
         """The verdict on an answer.
@@ -271,10 +267,10 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         return trusted, _reference_form(trusted)
 
     def _examine(self, answer: _Stated, trusted: str, right: Form) -> Verdict | _Undecided:
-        extraction = answer.found
+        extraction, prompt = answer
         # Boxes of several parts first: together they may be the reference's list.
         if extraction.parts and (joined := _join_boxes(extraction, right)):
-            return self._compare_stated(joined, trusted, right, answer.prompt)
+            return self._compare_stated(joined, trusted, right, prompt)
         hedged = extraction.flaw == "hedged" and self.policy.several_boxes == "hedge"
         if hedged and not self._all_say_the_same(extraction):
             return Verdict(
@@ -282,7 +278,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 why="hedged: several boxes in one statement differ",
                 answer=extraction.answer,
             )
-        return self._compare_stated(extraction.answer, trusted, right, answer.prompt)
+        return self._compare_stated(extraction.answer, trusted, right, prompt)
 
     def _all_say_the_same(self, found: Extraction) -> bool:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""
@@ -447,7 +443,8 @@ def _judge_equal(
     by the prompt."""
     known = bool(prompt) and not prompt.isspace()
     detail = {} if known or policy.form == "any" else {"given": "unchecked"}
-    if policy.form != "any" and not _is_plainly_finished(form.text, right.text, known):
+    is_as_written = policy.form == "any" or form.text == right.text
+    if not is_as_written and not _is_plainly_finished(form.text, right.text, known):
         try:
             if wrong := _wrong_form(form, right, policy, prompt):
                 return Verdict(Outcome.WRONG, why=wrong, answer=answer)
@@ -461,7 +458,7 @@ def _judge_equal(
 def _is_plainly_finished(answer: str, right: str, known: bool) -> bool:
     """Whether an answer is written as the reference is, or both are digits; a point among them is
     fine unless a known prompt may ask for another form."""
-    if answer == right or squeeze(answer) == squeeze(right):
+    if squeeze(answer) == squeeze(right):
         return True
     digits = answer if known else answer.replace(".", "", 1)
     return digits.isdigit() and right.strip("-$%").replace(",", "").isdigit()
