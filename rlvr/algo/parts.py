@@ -198,6 +198,9 @@ class Critic:
         value_clip: range in which a value may move per batch, see `terms.value_loss`; None for no
             clip.
         warmup: training steps at the start in which only the critic learns.
+        bootstrap: add the value after the last token to the score of a truncated completion, as
+            where the limit is no part of the task (arXiv:1712.00378).  No target ever corrects that
+            value, so completions without an end are then paid what is usual.
     """
 
     backbone: Literal["own", "shared"] = "own"
@@ -206,6 +209,7 @@ class Critic:
     coefficient: float = 0.5
     value_clip: float | None = 0.2
     warmup: int = 0
+    bootstrap: bool = False
 
     def __post_init__(self) -> None:
         require_one_of("critic.backbone", self.backbone, ("own", "shared"))

@@ -61,8 +61,9 @@ def gae(
         completion_mask: True for trained tokens.
         gamma: γ, discount per token, in [0, 1].
         lam: λ, in [0, 1].
-        bootstrap: V of the state after the last token: 0 for a completion that ended, the critic's
-            estimate for a truncated one.  None for 0 everywhere.
+        bootstrap: V of the state after the last token: 0 where the rewards are all that a
+            completion gets, the critic's estimate where it is paid for going on.  None for 0
+            everywhere.
 
     Raises:
         ValueError: a trained token's reward or value is not finite, or gamma or lam is outside [0,

@@ -48,6 +48,8 @@ class AdvantageBatches(LearnerPart):
         shared: Batch | None = ranks.from_first(thin)
         if shared is None:
             return StepRows(None, why="no group is left to train on")
+        if not shared.completion_mask.any():
+            return StepRows(None, why="no completion has a token that is trained on")
         # The first rank's rows have tasks and turns.
         batch = learner.prepared(collated or shared)
         # Seeded by the step, not carried from step to step: a resumed run draws the same updates.

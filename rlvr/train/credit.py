@@ -61,8 +61,8 @@ class Batch:
         implicit_rewards: those of tokens by an implicit reward model; None without one.
         outcomes: the credit of each row's verdict, in [0, 1]; 0 for UNSCORED rows.
         values: the critic's, before each token; None without a critic.
-        bootstrap: its value after the last token of a truncated row, 0 for a row that ended; None
-            without a critic.
+        bootstrap: what follows a row's last token, by the critic; 0 where its score is all that it
+            gets.  None without a critic.
         returns: targets of the critic; None without a critic, and until `credit` has computed them.
         kept: True for tokens that the policy's loss is computed on; None for all trained tokens.
         selected: tokens that the algorithm treats apart, see

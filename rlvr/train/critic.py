@@ -123,8 +123,8 @@ class CriticLearner(SecondModel):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def values(self, rows: Sequence[Rollout]) -> tuple[Float[Tensor, "B T"], Float[Tensor, " B"]]:
-        """The value before each token, and after the last one where a row was truncated; 0 after a
-        real end.
+        """The value before each token, and after the last one of truncated rows if the critic has
+        `bootstrap`; 0 otherwise, as the score is all that a row gets.
 
         Args:
             rows: B rollouts.
@@ -135,10 +135,9 @@ class CriticLearner(SecondModel):
         # [B]; row i's value after its last token is at column lengths[i] of the longer row.
         lengths = torch.tensor([len(row.completion_ids) for row in rows])
         after = numbers.gather(1, lengths[:, None]).squeeze(1)
-        truncated = torch.tensor([row.truncated for row in rows])
+        goes_on = torch.tensor([row.truncated and self.settings.bootstrap for row in rows])
         inside = torch.arange(numbers.shape[1] - 1) < lengths[:, None]
-        # A row that ended has no future, so its bootstrap is 0; one that was cut has what V says.
-        return torch.where(inside, numbers[:, :-1], 0.0), torch.where(truncated, after, 0.0)
+        return torch.where(inside, numbers[:, :-1], 0.0), torch.where(goes_on, after, 0.0)
 
     def backward(self, mini: Batch) -> dict[str, float]:
         self._root.learns_layers = self._own or not self.holds_policy

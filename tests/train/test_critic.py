@@ -55,21 +55,24 @@ def test_a_new_critic_says_0_and_the_first_returns_are_the_rewards():
     assert credit(groups, batch, ones).returns[batch.completion_mask].unique().tolist() == [1.0]
 
 
-def test_a_truncated_end_has_the_value_of_its_last_state():
-    """An ended row is worth 0 after its end; a truncated one what the critic says there, which its returns contain."""
-    made = learner(dataclasses.replace(PPO, lam=1.0))
+@pytest.mark.parametrize(("bootstrap", "after"), [(False, 0.0), (True, 0.25)])
+def test_a_truncated_end_is_worth_its_score(bootstrap, after):
+    """As in InstructGPT, TRL and verl.  No target corrects the value after the last token: with `bootstrap` a
+    completion that is cut gets what the critic says of any, here 1/4, where a wrong one that ends gets 0."""
+    critic = Critic(lr=1e-2, bootstrap=bootstrap)
+    made = learner(dataclasses.replace(PPO, lam=1.0, critic=critic))
     with torch.no_grad():
         made.part(CriticLearner)._root.head.bias.fill_(0.25)
     rows = [rollout([1], [4, 5], total=0.0), rollout([1], [4, 5], total=0.0, truncated=True)]
     batch = ready(made, collate([rlvr.Group(rows[0].task, [row]) for row in rows]))
-    assert batch.bootstrap.tolist() == [0.0, 0.25]
-    assert batch.returns.tolist() == [[0.0, 0.0], [0.25, 0.25]]
-    assert batch.advantages.tolist() == [[-0.25, -0.25], [0.0, 0.0]]
+    assert batch.bootstrap.tolist() == [0.0, after]
+    assert batch.returns.tolist() == [[0.0, 0.0], [after, after]]
+    assert batch.advantages.tolist() == [[-0.25, -0.25], [after - 0.25, after - 0.25]]
 
 
 def test_the_value_before_a_token_knows_nothing_of_it():
     """Rows that differ in their last token have the same values, up to the state after it."""
-    made = learner(PPO)
+    made = learner(dataclasses.replace(PPO, critic=Critic(bootstrap=True)))
     torch.nn.init.normal_(made.part(CriticLearner)._root.head.weight)
     rows = [rollout([1, 5], [4, 6, last], truncated=True) for last in (7, 8)]
     values, after = made.part(CriticLearner).values(rows)

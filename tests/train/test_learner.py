@@ -18,6 +18,7 @@ from rlvr.train.config import Config
 from rlvr.train.credit import Batch, collate, credit
 from rlvr.train.learner import Diverged, Learner
 from rlvr.train.parts import Reference
+from rlvr.train.rollout_batch import RolloutBatch
 from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
 
@@ -357,3 +358,18 @@ def test_credit_comes_before_the_update_and_reaches_it():
     after = made.logprobs(rows, made.policy).sum(dim=1)
     assert after[0] > before[0]
     assert after[1] < before[1]
+
+
+@pytest.mark.parametrize("tokens", [[4, 5], []])
+@pytest.mark.parametrize("name", ["dapo", "ppo", "reinforce_pp"])
+def test_a_step_without_a_trained_token_is_skipped(name, tokens):
+    """All truncated and masked logged an entropy of NaN; episodes that end before their first token stopped the run."""
+    rows = [rollout([1], tokens, total=t, mask=[False] * len(tokens)) for t in (0.0, 1.0)]
+    sampled = RolloutBatch([rlvr.Group(rows[0].task, rows)], None, {}, {"t": 0}, wall_s=0.0)
+    said: list[object] = []
+    made = learner(load_algorithm(name))
+    made.say = said.append
+    numbers = made.learn(sampled, 0)
+    assert said == ["step 1 is skipped: no completion has a token that is trained on"]
+    assert (numbers["skipped"], numbers["updates"]) == (1.0, 0.0)
+    assert all(map(math.isfinite, numbers.values()))
