@@ -3,9 +3,9 @@
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
-#   make test    run all tests but four kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
-#                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster;
-#                `make test-all` is `test` and `test-slow` in one run
+#   make test    run all tests but four kinds: `make test-slow` runs the slow ones, and properties with more examples,
+#                `make test-escapes` the attacks, `make test-ranks` training in several processes,
+#                `make test-ray` scoring on a Ray cluster; `make test-all` is `test` and `test-slow` in one run
 #   make test-outside  measure promises of memory and time from outside, by /proc and the clock (docs/promises.md); minutes
 #   make test-peers  score 500 rows through TRL, verl, verifiers, OpenEnv and NeMo Gym, by a service that is killed midway; harbor's trials; frameworks of agents
 #   make test-kernels  run the numeric tests with other kernels, as on another make of CPU, and two threads
@@ -68,7 +68,7 @@ score: $(DEMO)
 NOT_QUICK := adding agents algo browser cli envs escapes faults interop outside peers ranks ray recipes samplers sandbox testing train \
   vllm workers test_package.py collect/test_flight.py collect/test_process_labels.py data/test_formats.py environment/test_mcp.py \
   frozen/test_formats.py serve viewer $(addprefix scoring/test_,identity.py references.py services.py) \
-  $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
+  $(addprefix verifiers/test_,code_interactive.py code_probes.py code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
@@ -80,11 +80,11 @@ test: $(DEV)
 	@$(PYTEST) -m "not slow" $(OWN)
 
 test-slow: $(DEV)
-	@$(PYTEST) -m slow $(OWN)
+	@$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=thorough $(OWN)
 
 # Both in one run, as in CI: tests are collected and torch is imported once.
 test-all: $(DEV)
-	@$(PYTEST) $(OWN)
+	@$(PYTEST) --hypothesis-profile=thorough $(OWN)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes

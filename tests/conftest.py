@@ -22,13 +22,21 @@ os.environ.setdefault(
 )  # as in the Makefile: torch's threads wait for each other, at full speed
 
 with contextlib.suppress(ImportError):  # environments of one engine or peer do not have it
-    import hypothesis
+    from hypothesis import HealthCheck, settings
 
     # A wall clock says nothing of a property, and a suite that draws anew each time is not the same twice.
-    hypothesis.settings.register_profile("rlvr", deadline=None, derandomize=True, database=None)
-    hypothesis.settings.load_profile("rlvr")
+    few = settings(
+        max_examples=40,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile("few", few)
+    settings.register_profile("thorough", few, max_examples=150)  # `make test-slow`, and CI
+    settings.load_profile("few")
 
-FOR_BOTH_USERS = ("escapes/", "sandbox/test_sandbox_honest.py")
+FOR_BOTH_USERS = ("tests/escapes/", "tests/sandbox/test_sandbox_honest.py")
 """Tables of programs whose ending is the same whether root or an ordinary user runs the sandbox."""
 
 
@@ -36,9 +44,8 @@ FOR_BOTH_USERS = ("escapes/", "sandbox/test_sandbox_honest.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where root has run such a table, every fourth row is enough for the ordinary user; the others are slow."""
     rows = Counter()
-    for item in items:
-        table = item.path.relative_to(Path(__file__).parent).as_posix().startswith(FOR_BOTH_USERS)
-        if len(USERS) > 1 and table and "[ordinary" in item.name:
+    for item in items if len(USERS) > 1 else ():
+        if item.nodeid.startswith(FOR_BOTH_USERS) and "[ordinary" in item.name:
             rows[item.path, item.originalname] += 1
             if rows[item.path, item.originalname] % 4 != 1:
                 item.add_marker("slow")

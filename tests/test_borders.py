@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "borders.md"
 BROAD = {"Exception", "BaseException"}
+MARKS = re.compile(r"\b(Base)?Exception\b|except:|foreign_code")
 
 
 def test_each_border_stands_in_the_table():
@@ -18,7 +19,8 @@ def test_each_border_stands_in_the_table():
         (".".join(path.relative_to(ROOT).with_suffix("").parts), name)
         for top in ("rlvr", "envs", "verifiers", "sandbox", "recipes")
         for path in (ROOT / top).rglob("*.py")
-        for name in borders(ast.parse(path.read_text(encoding="utf-8")))
+        if MARKS.search(code := path.read_text(encoding="utf-8"))  # parsing takes most of the time
+        for name in borders(ast.parse(code))
     }
     rows = re.findall(r"^\| ([\w.]+) \| (.+?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     in_table = {(file, name) for file, names in rows for name in re.findall(r"`(\w+)`", names)}

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.statistics import (
@@ -110,7 +110,6 @@ def test_the_majority_of_some_by_hand():
     assert majority_at_k(["7", "7", "8", "9"], [True, True, False, False], 2) == pytest.approx(0.5)
 
 
-@settings(deadline=None)
 @given(VOTES, st.sets(st.sampled_from("abcd")), st.data())
 def test_the_majority_of_some_is_the_mean_over_all_subsets(answers, right, data):
     """With ties, silence, several right answers, and any k."""

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.text import (
@@ -141,7 +141,6 @@ def test_the_first_paragraph_is_one_line():
     assert first_paragraph("") == ""
 
 
-@settings(max_examples=100)
 @given(st.lists(st.sampled_from([*THINKING_TAGS[0], *THINKING_TAGS[1], "a", "<", "\n"])))
 def test_the_answer_begins_after_the_last_closing_tag_of_any_text(pieces: list[str]):
     """And while a later tag is open there is none."""
@@ -160,7 +159,6 @@ def test_white_space_anywhere_is_squeezed(pieces: list[str], space: str):
     assert squeeze_text(squeeze_text(text)) == squeeze_text(text)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.sampled_from(["```", "~~~", "````", "``` py", "    ```", "x = 1", "", " "])))
 def test_blocks_of_any_text_are_in_order_and_apart(lines: list[str]):
     """Each begins at a fence, ends at its own kind of fence or with the text, and holds none."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -156,7 +156,6 @@ def test_a_verdict_is_an_outcome_with_credit(fields: dict, error: type[Exception
         Verdict(**({"outcome": "wrong"} | fields))
 
 
-@settings(max_examples=100)
 @given(st.sampled_from(Outcome), st.none() | st.floats() | st.sampled_from([0, 1, 0.5]))
 def test_the_credit_follows_from_the_outcome(outcome: Outcome, value: float | None):
     """By default all or nothing; WRONG may carry a part, CORRECT less than all, the others none."""
@@ -210,7 +209,6 @@ def test_a_score_is_finite_or_absent(total: Any, parts: dict, outcome: str, mess
         Score(total, parts, Verdict(outcome))
 
 
-@settings(max_examples=100)
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.integers(-1000, 1000), min_size=1),
     st.integers(-2, 2),
@@ -259,7 +257,6 @@ def test_a_rollout_has_one_entry_per_token(changes: dict, message: str):
         rollout(**changes)
 
 
-@settings(max_examples=100)
 @given(st.tuples(*[st.integers(0, 2)] * 3))
 def test_lengths_agree_or_are_refused(lengths: tuple[int, int, int]):
     """Token ids, mask and log-probabilities."""
@@ -276,7 +273,6 @@ def test_lengths_agree_or_are_refused(lengths: tuple[int, int, int]):
             rollout(**fields)
 
 
-@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 4)), max_size=3))
 def test_turns_are_in_order_and_apart(spans: list[tuple[int, int]]):
     """Each token in one turn at most, in the order of the turns; gaps are the environment's replies."""

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
@@ -146,7 +146,6 @@ def passes(check, *args, **options) -> bool:
     return False
 
 
-@settings(max_examples=100)
 @given(ANYTHING, st.integers(-3, 3), st.none() | st.integers(-3, 3))
 def test_a_whole_number_passes_within_its_limits_and_nothing_else(value, least, most):
     """Whatever was given, one line names it."""
@@ -158,7 +157,6 @@ def test_a_whole_number_passes_within_its_limits_and_nothing_else(value, least, 
     )
 
 
-@settings(max_examples=100)
 @given(ANYTHING, st.integers(-3, 3), st.booleans())
 def test_a_number_passes_within_its_limits_and_nothing_else(value, limit, inclusive):
     """`least` and `most` are allowed, `above` and `below` are not; NaN and infinity never."""

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.algo.advantages import (
@@ -45,7 +45,6 @@ def test_without_scale_only_the_mean_goes():
     ]
 
 
-@settings(max_examples=60)
 @given(st.floats(-1e6, 1e6, width=32), st.integers(1, 9), st.sampled_from([0.0, 1e-6]))
 def test_a_group_that_agrees_teaches_nothing(score: float, size: int, eps: float):
     """Exactly: in float32 the mean of seven times 0.1 is not 0.1, and a rounding error over 1e-6 would be a signal."""
@@ -138,7 +137,6 @@ RAW = (
 )
 
 
-@settings(max_examples=40)
 @given(
     st.sampled_from(RAW), st.sampled_from([NAN, INF, -INF]), st.integers(0, 2), st.integers(0, 1)
 )
@@ -151,7 +149,6 @@ def test_a_score_that_is_no_number_is_named(function, bad: float, p: int, g: int
         function(scores)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.integers(-8, 8), min_size=2, max_size=2), min_size=1), st.floats(0, 0.99)
 )
@@ -203,7 +200,6 @@ def ragged(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @every
-@settings(max_examples=40, deadline=None)
 @given(scores=tables(), shift=eighths, scale=st.sampled_from([0.5, 2.0, 8.0]))
 def test_a_shift_changes_nothing_and_a_scale_at_most_the_scale(function, scores, shift, scale):
     """Scores of ± 1 and of 0, 1 teach the same."""
@@ -213,7 +209,6 @@ def test_a_shift_changes_nothing_and_a_scale_at_most_the_scale(function, scores,
 
 
 @every
-@settings(max_examples=40, deadline=None)
 @given(scores=tables())
 def test_advantages_sum_to_0(function, scores):
     """Over each group, or over the batch where that is what is compared with."""
@@ -223,7 +218,6 @@ def test_advantages_sum_to_0(function, scores):
 
 
 @every
-@settings(max_examples=40, deadline=None)
 @given(scores=tables(), data=st.data())
 def test_the_order_of_siblings_does_not_matter(function, scores, data):
     """Permute the completions and the advantages follow."""
@@ -232,7 +226,6 @@ def test_the_order_of_siblings_does_not_matter(function, scores, data):
 
 
 @every
-@settings(max_examples=60, deadline=None)
 @given(case=ragged(), junk=st.sampled_from([NAN, INF, 1e300, 0.0]))
 def test_an_unscored_rollout_neither_counts_nor_learns(function, case, junk):
     """Whatever stands in its place, its own advantage is 0 and the others' are the same."""
@@ -245,7 +238,6 @@ def test_an_unscored_rollout_neither_counts_nor_learns(function, case, junk):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo"])
-@settings(max_examples=60, deadline=None)
 @given(case=ragged())
 def test_a_ragged_group_is_the_group_without_the_unscored(name, case):
     """As if they had never been sampled."""
@@ -256,7 +248,6 @@ def test_a_ragged_group_is_the_group_without_the_unscored(name, case):
             torch.testing.assert_close(found[here], FUNCTIONS[name](row[None, here])[0])
 
 
-@settings(max_examples=60, deadline=None)
 @given(scores=tables())
 def test_grpo_has_variance_1_or_0(scores):
     """Population variance, per group."""

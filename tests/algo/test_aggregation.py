@@ -61,7 +61,7 @@ OBJECTIVES = {
 
 @pytest.mark.parametrize("mean", MEANS.values(), ids=MEANS)
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_micro_batches_add_up(objective, mean, data):
     """Loss and gradient are the whole batch's to 1e-6, however rows are split, ordered and padded."""

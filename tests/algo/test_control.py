@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.algo.control import BOUNDS, next_beta, next_entropy_coefficient, ziegler_beta
@@ -53,7 +53,6 @@ def test_the_entropy_coefficient_rises_while_the_entropy_is_low():
 POSITIVE = st.floats(1e-5, 1e2)
 
 
-@settings(max_examples=100)
 @given(POSITIVE, st.floats(0, 1e3), POSITIVE, st.integers(1, 10_000))
 def test_both_rules_move_beta_towards_the_target(beta, kl, target, samples):
     """Up where the KL is above it, down below; by a factor of 2, or of a fifth per horizon."""

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.algo.corrections import compose, kept, masked, truncated
@@ -59,7 +59,6 @@ RULES = {
 }
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from(sorted(LEVELS)),
     st.sampled_from(sorted(RULES)),
@@ -89,7 +88,6 @@ def test_equal_engines_are_not_corrected(level: str, rule: str):
     assert weights(correct(SAMPLER, SAMPLER, MASK, level=level)) == [1, 1, 1, 0]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.sampled_from(["token:truncate:2", "sequence:mask:0.5:2", "geometric:band:0.8:1.5"]),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.algo import kl
@@ -124,7 +124,6 @@ ESTIMATORS = {
 LOGPROBS = st.floats(-9, 0)
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from(sorted(ESTIMATORS)),
     st.lists(st.tuples(LOGPROBS, LOGPROBS), min_size=1, max_size=4),
@@ -145,7 +144,6 @@ def test_the_estimates_of_any_token(estimator: str, pairs: list, junk: float):
     assert ref.grad is None
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(sorted(ESTIMATORS)), LOGPROBS, LOGPROBS, LOGPROBS)
 def test_a_weight_is_the_ratio_to_the_policy_that_sampled(
     estimator: str, logprob: float, ref: float, behaviour: float
@@ -162,7 +160,6 @@ def test_a_weight_is_the_ratio_to_the_policy_that_sampled(
     assert logprobs.grad.item() == pytest.approx(ratio * (value + slope))
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(sorted(ESTIMATORS)), LOGPROBS, LOGPROBS, st.floats(-2, 2), st.floats(0, 3))
 def test_the_penalty_is_the_estimate_times_its_coefficient(
     estimator: str, logprob: float, ref: float, reward: float, coefficient: float
@@ -232,7 +229,6 @@ def test_without_a_clip_it_is_half_the_square():
 EIGHTHS = st.integers(-24, 24).map(lambda n: n / 8)
 
 
-@settings(max_examples=150)
 @given(
     st.lists(st.tuples(EIGHTHS, EIGHTHS, EIGHTHS), min_size=1, max_size=4),
     st.none() | st.sampled_from([0.1, 0.7]),

@@ -201,7 +201,7 @@ def test_statistics_add_up_over_micro_batches():
 
 
 @every
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_masked_token_is_not_there(objective, data):
     """Loss and gradient are exactly 0 whatever its inputs, and the other tokens do not notice."""
@@ -298,7 +298,6 @@ def test_a_ratio_beyond_the_largest_float_leaves_loss_and_gradient_finite(
     assert lp.grad.isfinite().all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     ratio=st.floats(0.01, 20), advantage=st.floats(-3, 3), low=st.floats(0, 1), high=st.floats(0, 3)
 )

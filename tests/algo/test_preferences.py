@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.algo import preferences
@@ -277,7 +277,6 @@ GAINS = st.floats(-8, 8)
 SHARES = st.sampled_from([0.0, 0.1, 0.4])
 
 
-@settings(max_examples=80)
 @given(GAINS, GAINS, st.floats(0.05, 2), SHARES)
 def test_losses_on_a_pair_know_nothing_but_the_difference(
     w: float, v: float, beta: float, share: float
@@ -301,7 +300,6 @@ def test_losses_on_a_pair_know_nothing_but_the_difference(
             assert found.item() == pytest.approx(value, abs=1e-9), name
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(GAINS, st.booleans()), min_size=1, max_size=4), GAINS, st.floats(0.05, 2))
 def test_kto_weighs_each_side(rows: list[tuple[float, bool]], z: float, beta: float):
     """λ (1 - σ(β (h - z))) for a right one and λ (1 - σ(β (z - h))) for a wrong one: between 0 and its weight."""
@@ -314,7 +312,6 @@ def test_kto_weighs_each_side(rows: list[tuple[float, bool]], z: float, beta: fl
     assert losses.tolist() == pytest.approx(expected)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(GAINS, GAINS, st.booleans()), min_size=1, max_size=5))
 def test_gains_of_any_row(tokens: list[tuple[float, float, bool]]):
     """The sum and the mean of what is trained on; what is not counts nowhere."""
@@ -326,7 +323,6 @@ def test_gains_of_any_row(tokens: list[tuple[float, float, bool]]):
     assert mean == pytest.approx(sum(differences) / max(1, len(differences)))
 
 
-@settings(max_examples=60)
 @given(GAINS, st.integers(0, 6), st.integers(0, 6))
 def test_step_labels_are_counted_one_by_one(x: float, right: int, wrong: int):
     """As many losses as labels."""

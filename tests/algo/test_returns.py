@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.algo.advantages import group_advantages
@@ -90,7 +90,6 @@ def batches(draw: st.DrawFn) -> dict[str, torch.Tensor]:
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(batch=batches(), gamma=st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_the_ends_of_gae_are_the_one_step_and_the_whole_return(batch, gamma):
     """λ = 0 is n = 1; λ = 1 is n ≥ T, whose value estimates cancel (arXiv:1506.02438, eq. 17 and 18)."""
@@ -105,7 +104,6 @@ def test_the_ends_of_gae_are_the_one_step_and_the_whole_return(batch, gamma):
     torch.testing.assert_close(discounted_returns(**without, gamma=gamma), whole)
 
 
-@settings(max_examples=40, deadline=None)
 @given(batch=batches(), lam=st.sampled_from([0.3, 0.95]))
 def test_gae_is_the_weighted_mean_of_n_step_returns(batch, lam):
     """(1 - λ) Σ λ^{n-1} R^(n), the last one with what is left of the weight (eq. 16)."""

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.algo.subsets import max_variance, random_subset
@@ -23,7 +23,6 @@ SCORES = st.lists(
 """Scores of a group with whether each counts: many of them equal."""
 
 
-@settings(max_examples=60)
 @given(SCORES, st.integers(1, 5))
 def test_the_chosen_scores_vary_most(group: list[tuple[float, bool]], size: int):
     """Of all subsets, found by trying them; both ends of the scores, as theorem 1 of PODS says."""
@@ -38,7 +37,6 @@ def test_the_chosen_scores_vary_most(group: list[tuple[float, bool]], size: int)
     assert np.var(scores[kept].double().numpy() if size else 0) == pytest.approx(best, abs=1e-9)
 
 
-@settings(max_examples=60)
 @given(SCORES, st.integers(1, 5), st.integers(0, 9))
 def test_a_random_subset_has_its_size(group: list[tuple[float, bool]], size: int, seed: int):
     """Of those that count; the generator alone decides."""
@@ -53,7 +51,6 @@ def test_a_random_subset_has_its_size(group: list[tuple[float, bool]], size: int
     assert torch.equal(first, again)
 
 
-@settings(max_examples=60)
 @given(SCORES, st.floats(0.01, 1))
 def test_the_chosen_tokens_are_the_surest_of_none(group: list[tuple[float, bool]], share: float):
     """numpy's quantile; none that is left out has more entropy than one that is kept."""
@@ -68,7 +65,6 @@ def test_the_chosen_tokens_are_the_surest_of_none(group: list[tuple[float, bool]
         assert kept.any()
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=2), st.integers(-5, 5))
 def test_a_critic_is_judged_by_what_it_leaves_open(pairs: list[tuple[int, int]], shift: int):
     """At most 1, and 1 only if it is off by a constant, which is not counted; masked tokens are not either."""

@@ -127,7 +127,7 @@ def test_speeds_rows_and_failures_give_one_batch(kind, staleness, killed):
     assert any(dropped for _, _, dropped, _ in expected) or kind == "turns"
     assert sum(stats["unscored"] for *_, stats in expected) > 0
 
-    @settings(max_examples=3, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=3)
     @given(
         seed=some.integers(0, 2**32),
         rows=some.sampled_from([1, 3, 8, 64]),

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -106,7 +106,6 @@ class Several(ScriptedSampler):
         return "".join(self.PIECES[token] for token in completion_ids if token != END)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(0, 5), max_size=10))
 def test_steps_end_where_lines_end(tokens):
     """Token by token: a step ends with the first token at whose end more lines have been ended."""

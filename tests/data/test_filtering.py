@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -46,7 +46,6 @@ def test_tasks_are_kept_by_pass_rate():
     assert dropped[2].why == "too-few: 1 scored rollouts, 3 unscored"
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.text("cwp-", min_size=1, max_size=6), min_size=1, max_size=5),
     st.integers(0, 4),
@@ -136,7 +135,6 @@ def test_what_shares_thirteen_words_with_a_test_goes():
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=8), max_size=5)
 
 
-@settings(max_examples=80)
 @given(TEXTS, TEXTS, st.integers(1, 4))
 def test_contamination_is_a_run_of_words_in_common(prompts, tests, ngram):
     """Every run of a prompt held against every run of every test that is long enough to have one."""
@@ -254,7 +252,6 @@ TYPED = st.tuples(
 )
 
 
-@settings(max_examples=100)
 @given(st.lists(TYPED, max_size=6), st.sampled_from(["", ".", "?", " ?!", ","]))
 def test_a_prompt_typed_otherwise_folds_alike(words, mark):
     """Case and white space drawn for each word, and a mark behind the last one."""
@@ -294,7 +291,6 @@ def test_ids_become_unique_whatever_they_were():
     assert [(one.task.prompt, one.task.id) for one in dropped] == [("y", "a#2+")]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["a", "a#1", "a#2", "a#2+", "b"]), st.integers(0, 9)), max_size=7

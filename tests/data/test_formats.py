@@ -450,7 +450,7 @@ def cells_of_csv(text: str) -> list[list[str] | str | None]:
 
 
 @given(_MANY_SIGNS, st.integers(1, 9), st.sampled_from(["", "\ufeff"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_long_row_of_a_table_has_the_cells_that_csv_reads(text, block, mark):
     """Long ones are read without `csv`, whose buffer takes four bytes for each character and whose
     caller a call for each line: 60 MB behind an open quote took 15 CPU s."""
@@ -458,7 +458,7 @@ def test_a_long_row_of_a_table_has_the_cells_that_csv_reads(text, block, mark):
 
 
 @given(st.lists(_MANY_SIGNS, max_size=5), st.integers(1, 9), st.integers(2, 20), st.integers(1, 4))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_a_row_that_is_too_long_ends_where_csv_ends_it(parts, block, most_bytes, most_cells):
     """A quotation mark amid its text took all rows up to the next one with it."""
     # Each part is whole rows.

@@ -85,7 +85,7 @@ def test_the_rows_that_are_changed_are_good(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-@settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=50)
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_row_makes_a_task_or_is_refused(name, data):
     """No other error, which would end a run, and no endless one, which would end a service."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.cli import main
@@ -116,7 +116,6 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=60)
 @given(CANDIDATES, RULES)
 def test_pairs_keep_the_rules(candidates, rules):
     """Each is a right text and another, wrong one; no pair twice; as many as there can be, up to the limit."""
@@ -148,7 +147,6 @@ def test_pairs_keep_the_rules(candidates, rules):
     assert sum(drawn.left_out.values()) == unused
 
 
-@settings(max_examples=60)
 @given(CANDIDATES, RULES, st.randoms(use_true_random=False))
 def test_the_draw_is_one_of_texts_not_of_the_order(candidates, rules, rng):
     """The same file in another order gives the same pairs of texts."""

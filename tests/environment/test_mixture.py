@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -29,7 +29,6 @@ def test_tasks_go_round_until_an_environment_has_no_more():
         env.task(6)
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans(), st.integers(1, 4))
 def test_tasks_are_dealt_out_in_rounds(sizes, endless, limit):
     """`number` is the inverse of `locate`; the first of each come first, so that an evaluation is a range."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr import seeded
@@ -39,7 +39,6 @@ def test_seeds_of_splits_and_neighbours_are_independent():
 KEYS = st.lists(st.text("ab1,", max_size=3) | st.integers(-11, 11), max_size=3)
 
 
-@settings(max_examples=150)
 @given(KEYS, KEYS)
 def test_a_seed_is_not_a_sum(one: list, other: list):
     """("train", 1) and ("trai", "n1") and the like: what is between the parts counts, and 1 is not "1"."""
@@ -47,7 +46,6 @@ def test_a_seed_is_not_a_sum(one: list, other: list):
     assert (seeded(*one).random() == seeded(*other).random()) == same
 
 
-@settings(max_examples=50)
 @given(KEYS)
 def test_an_index_of_numpy_is_the_same_index(key: list):
     """A shuffled permutation is numpy's, and its numbers print as np.int64(3)."""

@@ -89,12 +89,10 @@ def points(reward: Reward, draw: Callable[[st.SearchStrategy], Any]) -> list[dic
     return [*corners, {name: draw(st.floats(low, high)) for name, (low, high) in boxes.items()}]
 
 
-EXHAUSTIVE = settings(
-    derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)
+EXHAUSTIVE = settings(suppress_health_check=list(HealthCheck))
 
 
-@settings(EXHAUSTIVE, max_examples=150)
+@settings(EXHAUSTIVE)
 @given(st.data())
 def test_every_expression_keeps_its_promises(data: st.DataObject):
     """Totals inside the bounds, one entry per name, entries that sum to the total."""
@@ -107,7 +105,7 @@ def test_every_expression_keeps_its_promises(data: st.DataObject):
         assert sum(score.parts.values()) == pytest.approx(score.total, abs=1e-9)
 
 
-@settings(EXHAUSTIVE, max_examples=100)
+@settings(EXHAUSTIVE)
 @given(st.data())
 def test_bounds_are_reached_where_each_part_occurs_once(data: st.DataObject):
     """Wider bounds than need be would let a broken part through; the same operations round the same way."""
@@ -116,7 +114,7 @@ def test_bounds_are_reached_where_each_part_occurs_once(data: st.DataObject):
     assert (min(totals), max(totals)) == reward.bounds
 
 
-@settings(EXHAUSTIVE, max_examples=50)
+@settings(EXHAUSTIVE)
 @given(expressions(reuse=True))
 def test_every_expression_can_be_shipped(reward: Reward):
     """To a worker and back, the plan that was made on the way included."""

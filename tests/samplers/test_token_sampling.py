@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.samplers.protocol import Sampling
@@ -65,7 +65,6 @@ def test_what_is_kept_by_hand():
 WEIGHTS = st.lists(st.integers(1, 10_000), min_size=1, max_size=9, unique=True)
 
 
-@settings(max_examples=150)
 @given(WEIGHTS, st.integers(0, 10), st.integers(1, 40), st.integers(0, 39))
 def test_what_is_kept_by_exact_fractions(weights, top_k, top_p, min_p):
     """Top-k first, of what it leaves the fewest that have `top_p` of the mass, and the share of the greatest."""
@@ -84,7 +83,6 @@ def test_what_is_kept_by_exact_fractions(weights, top_k, top_p, min_p):
     assert allowed[0].nonzero().flatten().tolist() == expected
 
 
-@settings(max_examples=60)
 @given(
     st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 40), st.sampled_from([1.0, 0.9, 0.3])
 )

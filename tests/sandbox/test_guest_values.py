@@ -99,7 +99,7 @@ json_like = st.recursive(
 
 
 @given(json_like)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_plain_value_crosses(value):
     """Whatever is put together of them."""
     assert same(crossed(value), value)
@@ -273,7 +273,7 @@ def test_a_malformed_tree_is_one_kind_of_error(tree):
         max_leaves=15,
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_tree_gives_a_value_or_that_error(tree):
     """Never another exception."""
     with contextlib.suppress(BadValue):

@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
@@ -95,7 +95,6 @@ def test_groups_stay_whole_and_apart(say, score, sharded, tmp_path, count):
     assert (tmp_path / "joined.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
 
 
-@settings(max_examples=50)
 @given(st.lists(st.sampled_from("abc"), max_size=20), st.integers(2, 4))
 def test_a_group_always_finds_a_shard(names, count):
     """Each group has one owner and stays whole; no shard has two groups of one task in a row."""

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.samplers.protocol import TokenRow
@@ -37,9 +37,6 @@ def test_a_row_beyond_the_budget_is_a_batch_of_its_own():
     assert buckets([3, 50, 3], max_tokens=10, overhead_tokens=0) == [[1], [0, 2]]
 
 
-@settings(
-    deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)  # seconds are those of a machine with other work
 @given(
     lengths=st.lists(st.integers(0, 12), max_size=7),
     max_tokens=st.integers(1, 40),

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import (
     AutoModelForCausalLM,
@@ -51,7 +51,6 @@ TOKENS = st.lists(st.integers(1, 22), max_size=4)
 ROWS_OF = st.lists(st.builds(TokenRow, TOKENS.filter(len), TOKENS), min_size=1, max_size=5)
 
 
-@settings(max_examples=60)
 @given(ROWS_OF.filter(lambda rows: any(row.completion_ids for row in rows)))
 def test_a_pack_holds_each_row_as_it_is_alone(rows):
     """Token by token: each completion token is predicted from the one before it, in its own row."""
@@ -71,7 +70,6 @@ def test_a_pack_holds_each_row_as_it_is_alone(rows):
     assert list(zip(*(values.tolist() for values in places), strict=True)) == expected
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(1, 15), max_size=10), st.integers(1, 12))
 def test_packs_are_filled_from_the_longest_row_on(lengths, most):
     """Every row in one pack, none over the limit but alone, and first-fit decreasing by a plain loop."""

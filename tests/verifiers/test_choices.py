@@ -1,7 +1,7 @@
 """Multiple choice: one letter in the place that was asked for, and nothing else."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -43,7 +43,6 @@ PLACES = (r"\boxed{{{}}}", "<answer>{}</answer>", "Answer: {}", "**Answer:** {}"
 TEXTS = ("cell wall", "nucleus", "ribosome", "membrane", "plastid")
 
 
-@settings(max_examples=120)
 @given(
     st.permutations(TEXTS),
     st.integers(2, 5),
@@ -63,7 +62,6 @@ def test_the_letter_is_right_where_its_option_is(texts, count, right, said, form
     assert verdict(place.format(answer), asked).correct == expected
 
 
-@settings(max_examples=60)
 @given(
     st.integers(0, 3),
     st.integers(0, 3),

@@ -5,7 +5,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.sandbox import TestSuite
@@ -80,7 +80,6 @@ NUMBERS = (
 )
 
 
-@settings(max_examples=100)
 @given(NUMBERS, st.sampled_from([0.0, 0.5, 1e-6, 1]))
 def test_near_is_what_python_says(value, tolerance):
     """Of abs(value - 1.0) < tolerance, or <=."""
@@ -106,7 +105,6 @@ LITERALS = st.recursive(
 )
 
 
-@settings(max_examples=100)
 @given(st.lists(LITERALS, max_size=3), LITERALS, st.booleans())
 def test_any_literals_are_the_arguments_and_the_expected_value(args, expected, turned):
     """As `repr` writes them; an infinity, which it writes as a name, is the float of one."""
@@ -125,7 +123,6 @@ def test_a_value_that_cannot_be_near_is_wrong(value):
     assert "cannot be compared" in why
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(0, 5))
 def test_a_reading_begins_with_the_case_that_it_is_told(values, first):
     """Of a program that was started anew, those before have their verdicts already."""

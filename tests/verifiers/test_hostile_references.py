@@ -84,7 +84,7 @@ def test_what_makes_no_sense_is_an_error_of_the_row(verifier, reference, why):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_reference_is_read_or_refused(name, data):
     """A changed reference is a DataError or has a verdict, and what was read judges every answer."""

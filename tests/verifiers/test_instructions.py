@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -436,7 +436,6 @@ MORE = (
 RELATIONS = {"at least": int.__ge__, "less than": int.__lt__}
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 4), st.integers(1, 5), st.sampled_from(list(RELATIONS)))
 def test_a_word_is_counted_as_often_as_it_stands_there(times, asked_for, relation):
     """Against a plain count; a word that holds it is another word."""
@@ -446,7 +445,6 @@ def test_a_word_is_counted_as_often_as_it_stands_there(times, asked_for, relatio
     assert holds(text, "keywords:frequency", **arguments) == right
 
 
-@settings(max_examples=40)
 @given(st.integers(30, 57), st.integers(20, 70), st.sampled_from(list(RELATIONS)))
 def test_words_are_counted_as_a_reader_counts_them(count, asked_for, relation):
     """Those between spaces: 30 of the filler, the others of a sentence that is cut."""

@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import combinations, permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -268,7 +268,6 @@ def reached(values: tuple[Fraction, ...]) -> set[Fraction]:
     return results
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(1, 13), min_size=1, max_size=3))
 def test_24_is_found_exactly_where_some_order_gives_it(numbers: list[int]):
     """Its expression uses the numbers as they are, and Python agrees with its value."""
@@ -280,7 +279,6 @@ def test_24_is_found_exactly_where_some_order_gives_it(numbers: list[int]):
         assert eval(re.sub(r"(\d+)", r"Fraction(\1)", solution)) == 24
 
 
-@settings(max_examples=60)
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=4), st.data())
 def test_any_expression_of_all_numbers_has_its_value_and_no_other(numbers: list[int], data):
     """Drawn in any order with any signs; the target beside it, one number more and one less are wrong."""
@@ -297,7 +295,6 @@ def test_any_expression_of_all_numbers_has_its_value_and_no_other(numbers: list[
     assert not verify(box(text), asked | {"numbers": [*numbers, 1]}).correct
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["knight", "knave"]), min_size=2, max_size=4), st.data())
 def test_any_roles_are_right_and_any_others_wrong(roles: list[str], data):
     """In any order of the names."""
@@ -313,7 +310,6 @@ def test_any_roles_are_right_and_any_others_wrong(roles: list[str], data):
     assert not RolesVerifier().verify(said(reference | {liar: other}), reference).correct
 
 
-@settings(max_examples=40)
 @given(st.permutations([1, 2, 3, 4]), st.data())
 def test_any_grid_is_right_and_any_other_cell_wrong(digits: list[int], data):
     """A sudoku of 4 with its digits renamed, from any givens; a swap of two rows breaks givens or boxes."""

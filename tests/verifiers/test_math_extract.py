@@ -6,13 +6,11 @@ import pickle
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.verifiers import stated
 from rlvr.verifiers.math import BOXED, extract
-
-STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
 
 FOUND = [
     # (completion, answer, method, why it stands here)
@@ -226,7 +224,6 @@ def test_a_megabyte_of_anything_costs_a_blink(unit):
     assert time.process_time() - start < 0.4
 
 
-@STEADY
 @given(st.text(alphabet=st.sampled_from("\\boxed{}<think>/answr:A5 \n$.*\ud800\x00"), max_size=80))
 def test_no_text_breaks_it_and_spans_are_exact(text):
     """Whatever is found stands where it says it stands."""
@@ -248,7 +245,6 @@ BOXES = (r"\boxed{", r"\fbox{", r"\framebox{", "<answer>")
 OPENED = st.lists(st.sampled_from((*BOXES, r"\[", r"\(", *" $*_`:\n\xa0")))
 
 
-@STEADY
 @given(st.sampled_from(DENIALS), OPENED)
 def test_the_quick_look_for_a_denial_passes_over_none(denial, opened):
     """Brackets and boxes may open between its last word and the answer."""

@@ -61,7 +61,6 @@ def print_node(children: st.SearchStrategy) -> st.SearchStrategy:
     return st.builds(combine, st.sampled_from(list(PRINTED)), children, children)
 
 
-@settings(max_examples=60)
 @given(st.recursive(NUMBERS, print_node, max_leaves=8))
 def test_the_four_operations_are_those_of_fractions(expression: tuple[str, Fraction | None]):
     """What was printed is read back; a division by 0 anywhere has no value."""
@@ -94,7 +93,6 @@ FUNCTIONS: dict[
 }
 
 
-@settings(max_examples=100)
 @given(st.sampled_from(list(FUNCTIONS)), st.integers(-12, 12), st.integers(1, 12))
 def test_functions_of_whole_numbers_are_those_of_python(form: str, a: int, b: int):
     """Rounding, remainders and divisors of negative numbers too."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
 from rlvr.verifiers.math import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
 from rlvr.verifiers.math.verifier import compare_bare
-
-STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
 
 SAME = {
     "integers": [
@@ -305,21 +303,18 @@ SIGNS = '0159+-*/^!()[]{},;=:.<>|&$%" \nxyeB\x00\ud800½²√−°'
 SOUP = st.lists(st.sampled_from([*SIGNS, *COMMANDS.split()]), max_size=10).map("".join)
 
 
-@STEADY
 @given(ANSWERS)
 def test_everything_equals_itself(answer):
     """Reflexive, whatever it is made of."""
     assert compare_bare(answer, answer) is True
 
 
-@STEADY
 @given(ANSWERS, ANSWERS)
 def test_equality_has_no_direction(a, b):
     """Symmetric: who is trusted does not change what is equal."""
     assert compare_bare(a, b, EXACT) is compare_bare(b, a, EXACT)
 
 
-@STEADY
 @given(SOUP, SOUP)
 def test_no_text_breaks_the_comparison(a, b):
     """Any two texts get an answer, the same both ways."""
@@ -327,7 +322,6 @@ def test_no_text_breaks_the_comparison(a, b):
     assert compare_bare(a, a) is not False
 
 
-@STEADY
 @given(ANSWERS, ANSWERS)
 def test_spacing_and_sized_brackets_do_not_matter(a, b):
     r"""Spaces around signs, and \left \right, change nothing."""
@@ -337,7 +331,6 @@ def test_spacing_and_sized_brackets_do_not_matter(a, b):
     assert compare_bare(spaced, b) is compare_bare(a, b)
 
 
-@STEADY
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6), st.integers(1, 50))
 def test_fractions_compare_as_fractions(above, below, factor):
     """Unreduced is equal; off by one is not."""
@@ -347,7 +340,6 @@ def test_fractions_compare_as_fractions(above, below, factor):
     assert compare_bare(rf"\frac{{{above + 1}}}{{{below}}}", f"{above}/{below}") is False
 
 
-@STEADY
 @given(st.integers(0, 10**15))
 def test_thousands_separators_are_cosmetic(number):
     """Python's own grouping, and LaTeX's."""

@@ -6,7 +6,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rlvr.verifiers.math.verifier import compare_bare
@@ -179,7 +179,6 @@ def test_several_things_are_compared_as_what_they_are(reference, answer, expecte
 DIGITS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 
 
-@settings(max_examples=60)
 @given(DIGITS, st.data())
 def test_a_list_is_its_items_counted(items, data):
     """In any order, with any of the usual separators."""
@@ -189,7 +188,6 @@ def test_a_list_is_its_items_counted(items, data):
     assert bool(answer) == (Counter(items) == Counter(others))
 
 
-@settings(max_examples=60)
 @given(DIGITS, st.data())
 def test_a_set_is_its_members(items, data):
     """In any order, and however often."""
@@ -200,7 +198,6 @@ def test_a_set_is_its_members(items, data):
         assert compare_bare(str(items[0]), one)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=3), st.data())
 def test_tuples_and_ratios_are_in_order(items, data):
     """A tuple is its members in their order; a ratio is one up to a factor, by cross-multiplication."""
@@ -209,6 +206,7 @@ def test_tuples_and_ratios_are_in_order(items, data):
     assert bool(compare_bare(other, one)) == (items == others)
     factor = data.draw(st.integers(1, 3))
     scaled = [factor * number for number in others]
+    assume(len(scaled) < 3 or min(scaled[1:]) < 10)  # 3:12:12 is a time of day
     same = len(items) == len(others) and all(
         items[i] * scaled[j] == items[j] * scaled[i] for i in range(len(items)) for j in range(i)
     )
@@ -242,7 +240,6 @@ def covered(pieces) -> list[bool]:
     ]
 
 
-@settings(max_examples=60)
 @given(PIECES, PIECES)
 def test_an_interval_is_the_inequality_of_its_ends(one, other):
     """Each end is open or closed."""
@@ -251,7 +248,6 @@ def test_an_interval_is_the_inequality_of_its_ends(one, other):
     assert bool(compare_bare(inequality(other), interval(one))) == (one == other)
 
 
-@settings(max_examples=60)
 @given(st.lists(PIECES, min_size=1, max_size=3), st.data())
 def test_unions_are_the_points_they_cover(pieces, data):
     """Cut at a point that stays on one side or is lost, in any order: what touches is one, a gap is a gap."""
@@ -269,7 +265,6 @@ def test_unions_are_the_points_they_cover(pieces, data):
     assert bool(compare_bare(other, one)) == (covered(pieces) == covered(others))
 
 
-@settings(max_examples=40)
 @given(st.integers(-5, 5), st.integers(1, 5), st.integers(-5, 5), st.integers(1, 5))
 def test_a_sign_of_two_stands_for_both_values(centre, span, other, width):
     """a ± b and the two numbers that it names."""

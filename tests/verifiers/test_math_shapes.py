@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rlvr.verifiers.math import MathPolicy, MathVerifier
@@ -15,7 +15,6 @@ from rlvr.verifiers.math.shapes import components, renamed_function, renamed_inv
 from rlvr.verifiers.math.statement import tree_of
 
 VERIFIER = MathVerifier(MathPolicy(form="any"))
-STEADY = settings(derandomize=True, deadline=None, max_examples=60)
 AXES = "ijk"
 MARKS = [
     r"\mathbf{#}",
@@ -55,7 +54,6 @@ def vector(coordinates: list[Fraction], mark: str, order: list[int]) -> str:
     return "".join(terms).removeprefix("+")
 
 
-@STEADY
 @given(COORDINATES, st.sampled_from(MARKS), st.data())
 def test_a_sum_of_unit_vectors_has_the_coordinates_of_its_tuple(coordinates, mark, data):
     """In any order of its terms, and no other coordinates; `3 + i` may be a number, so plain
@@ -95,7 +93,6 @@ def test_what_is_no_sum_of_unit_vectors(text, size, why):
     assert components(form(text), size) is None, why
 
 
-@STEADY
 @given(LETTERS, LETTERS, st.integers(1, 9), st.integers(1, 9), st.sampled_from(["f", "g", "h"]))
 def test_an_inverse_function_has_its_body_in_the_letter_of_the_expression(old, new, a, b, name):
     r"""f^{-1}(y) = 3y - 1 answers 3x - 1, whatever its letter, and no other body."""

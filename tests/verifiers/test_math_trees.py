@@ -26,7 +26,6 @@ WRAPPERS = r"""
 
 
 @given(SEEDS, st.sampled_from(NOTATIONS))
-@settings(max_examples=60, deadline=None)
 def test_reading_gives_the_tree(seed: int, notation: str):
     """Up to the order of terms and factors, in which it may be printed."""
     rng = Random(seed)
@@ -51,7 +50,7 @@ def test_verdicts_are_the_oracles(seed: int):
     "wrapper", [text.strip() for text in WRAPPERS.replace("\n", " | ").split(" | ") if text.strip()]
 )
 @given(st.integers(1, 9), st.integers(-9, 9), st.integers(-9, 9))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_no_wrapped_fact_is_paid(wrapper: str, scale: int, p: int, q: int):
     """The polynomial that was to be factored has the value, whatever stands around it."""
     fact = f"{scale}x^2{scale * (p + q):+d}x{scale * p * q:+d}"

@@ -12,14 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import DataError, UsageError
 from rlvr.types import Outcome, Verifier
 from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier
-
-STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
 
 VERIFIER = MathVerifier()
 C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSED
@@ -292,7 +290,6 @@ def test_any_text_gets_a_verdict(completion):
     assert VERIFIER.verify(completion, "5").outcome in (W, U)
 
 
-@STEADY
 @given(st.text(max_size=60))
 def test_random_text_is_never_right(text):
     """The reference is a number that no such text names."""

@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -40,7 +40,6 @@ PRINTED_LISTS = [
 ]
 
 
-@settings(max_examples=50)
 @given(
     st.lists(st.sampled_from(["Oslo", "Bern", "Berne", "Lima", "Rome"]), min_size=2, max_size=5),
     st.sampled_from(PRINTED_LISTS),
@@ -83,7 +82,6 @@ def test_named_parts_in_usual_forms_and_their_wrong_twins(text: str, reason: str
     assert PartsVerifier().verify(text, {"a": "9.8 m/s^2", "b": "3 s"}).reason == reason
 
 
-@settings(max_examples=60)
 @given(
     st.permutations("abc"),
     st.dictionaries(st.sampled_from("abc"), st.sampled_from(["red", "blue", "two"])),

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
@@ -67,7 +67,6 @@ SIZES = {"mm": 1, "cm": 10, "m": 1000, "km": 10**6}
 """Of units of length, in millimetres."""
 
 
-@settings(max_examples=60)
 @given(
     st.integers(100, 999),
     st.sampled_from(list(SIZES)),
@@ -215,7 +214,6 @@ GROUPS = st.lists(
 ATOMS = {"(OH)": {"O": 1, "H": 1}, "(SO4)": {"S": 1, "O": 4}}
 
 
-@settings(max_examples=100)
 @given(GROUPS)
 def test_a_formula_has_the_atoms_of_its_groups(groups):
     """Printed and read back; the mass is the sum of the masses of its atoms, each read alone."""
@@ -238,7 +236,6 @@ REACTIONS = [
 ]
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(REACTIONS), st.integers(1, 3), st.data())
 def test_a_reaction_in_any_order_is_judged_by_its_coefficients(reaction, factor, data):
     """The smallest whole ones balance every element and are right; multiples, others and the way back are not."""

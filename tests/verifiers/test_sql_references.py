@@ -6,7 +6,7 @@ import sqlite3
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import DataError
@@ -170,7 +170,6 @@ references = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
 @given(references | values)
 def test_any_reference_gives_a_verdict_or_a_data_error(reference):
     """Types, nesting and texts that a data file can hold."""

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
@@ -73,7 +73,6 @@ def test_a_payload_becomes_no_element_that_can_do_anything():
 SIGNS = ["*", "**", "`", "```", "$", "\\(", "|", "|-|", "\n", "> ", "- ", "~~", "<", ">", "&", '"']
 
 
-@settings(max_examples=80)
 @given(st.lists(st.sampled_from([*SIGNS, *PAYLOADS]) | st.text(max_size=3), max_size=8))
 def test_no_mixture_of_markup_and_payloads_becomes_an_element_that_can_do_anything(pieces):
     """A payload that begins in a table, a formula or a block of code and ends outside of it."""
@@ -100,7 +99,6 @@ WORDS = st.lists(st.sampled_from(["a", " ", "<b>", "&amp;", "\n", "é", "<del>",
 )
 
 
-@settings(max_examples=80)
 @given(WORDS, WORDS)
 def test_a_difference_holds_both_texts(first, second):
     """Without what was put in it is the first, without what was taken away the second."""

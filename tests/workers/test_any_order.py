@@ -178,8 +178,6 @@ class Beside(RuleBasedStateMachine):
 Beside.TestCase.settings = settings(
     max_examples=6,
     stateful_step_count=10,
-    deadline=None,
-    database=None,
     suppress_health_check=list(HealthCheck),
 )
 test_in_any_order = Beside.TestCase

@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.workers.clock import cpu_s
@@ -55,7 +55,6 @@ def test_a_length_is_refused_before_the_payload_is_read(pipe):
     assert caught.value.length == 4
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.binary(max_size=9), max_size=5), st.lists(st.integers(1, 12)), st.binary(max_size=3)
 )
