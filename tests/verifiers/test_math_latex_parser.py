@@ -56,6 +56,8 @@ READINGS = {
         (r"\sqrt[3]{x}", "(root x 3)"),
         ("sqrt(2)", "(root 2 2)"),
         ("√12", "(root 12 2)"),
+        ("√(1+√2)", "(root (add 1 (root 2 2)) 2)"),
+        ("sqrt[3]{x}", "(root x 3)"),
         ("∛2", "(root 2 3)"),
     ],
     "functions": [

@@ -29,14 +29,10 @@ class UndefinedNumber(Exception):
 
 
 _VOCABULARY = re.compile(
-    r"(?:[\d\s+\-*/^!(){}.,]|\\frac(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div)+"
+    r"(?:[\d\s+\-*/^!(){}.,]|\\frac(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div"
+    r"|\\overline|\\bar|\\overbar|\\dots?(?![a-zA-Z]))+"
 )
 _GROUPED = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
-_REPEATING = re.compile(
-    r"([+-]?) ?(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overbar) ?\{? ?(\d+) ?\}?|\((\d+)\))"
-)
-_GOES_ON = re.compile(r"([+-]?) ?(\d*)\.(\d+) ?\\dots")
-_LONGEST_PERIOD = 6
 _MOST_BITS = 100_000  # of one power
 _MOST_OF_FRACTION = 20_000**2  # bits above times bits below: to reduce one takes so many steps
 _MOST_FACTORIAL = 5_000
@@ -49,8 +45,6 @@ def rational(text: str) -> Fraction:
         NotArithmetic: see there.
         Undefined: see there.
     """
-    if (endless := _repeating(text)) is not None:
-        return endless
     if not _VOCABULARY.fullmatch(text):
         raise NotArithmetic
     tree = number_tree(text)
@@ -120,27 +114,6 @@ def value_of(node: Node, pi: int | None = None) -> Fraction:
         case "fact" | "fact2":
             return _factorial(value_of(node.args[0], pi), 1 if node.op == "fact" else 2)
     raise NotArithmetic
-
-
-def _repeating(text: str) -> Fraction | None:
-    r"""`0.1\overline{6}`, `0.1(6)`, and `0.1666\dots` where the period stands there three times."""
-    if match := _REPEATING.fullmatch(text):
-        sign, integer_part, places, period = *match.groups()[:3], match[4] or match[5]
-    elif match := _GOES_ON.fullmatch(text):
-        sign, integer_part, places = match.groups()
-        period = next(
-            (p for n in range(1, _LONGEST_PERIOD + 1) if places.endswith(3 * (p := places[-n:]))),
-            "",
-        )
-        if not period:
-            raise NotArithmetic
-    else:
-        return None
-    shift = 10 ** len(places)
-    value = Fraction(int(integer_part + places or "0"), shift) + Fraction(
-        int(period), shift * (10 ** len(period) - 1)
-    )
-    return -value if sign == "-" else value
 
 
 def _times(value: Fraction, factor: Fraction, sign: int) -> Fraction:

@@ -41,7 +41,7 @@ _NAMED = pairs(
     Φ Phi  × times  ✕ times  · cdot  ⋅ cdot  ∙ cdot  • cdot  ÷ div  ± pm  ∓ mp  ∞ infty  ≡ equiv
     ∠ angle  ∧ land  ∨ lor  ⌊ lfloor  ⌋ rfloor  ⌈ lceil  ⌉ rceil  ⇒ implies  ≤ le  ⩽ le  ≦ le  ≥ ge
     ⩾ ge  ≧ ge  ≠ ne  ≈ approx  ∪ cup  ∩ cap  ∈ in  ¬ neg  ↔ iff  ⇔ iff  ⟺ iff  ⊕ oplus  △ triangle
-    ∅ emptyset  ∖ setminus  → to  ⟨ langle  ⟩ rangle  … dots
+    √ surd  ∅ emptyset  ∖ setminus  → to  ⟨ langle  ⟩ rangle  … dots
     """
 )
 _PLAINER = pairs(
@@ -67,16 +67,12 @@ _TRANSLATE = str.maketrans(
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 _RAISED_RUN, _LOWERED_RUN = re.compile(r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _DIGITS = str.maketrans(_RAISED + _LOWERED + "⁻", "0123456789" * 2 + "-", "⁺")
-# √12, √(a+b), √{…}; what follows anything else is left to the parser.
-_ROOT = re.compile(r"√\s{0,4}(\d+(?:\.\d+)?|\(|\{|)")
-# `sqrt(2)` and `\sqrt (2)`, of whose bracket LaTeX would take the first sign alone.
-_PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
 # `pi` and `sin` without a backslash, not within a word.
 _PLAIN_NAME = re.compile(
-    r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|inf|infty|infinity)"
+    r"(?<![\\A-Za-z])(?:pi|sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|inf|infty|infinity)"
     r"(?![A-Za-z])"
 )
-_CALLED = {"inf": "infty", "infinity": "infty"}
+_CALLED = {"inf": "infty", "infinity": "infty", "sqrt": "surd"}
 # 3^{\text{rd}}, 5^{th}: an ordinal is its number.
 _ORDINAL = re.compile(
     r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}"
@@ -281,7 +277,7 @@ _NUMERALS = swaps(
         rf"\A{_POWER}(?:{_POWER}){{1,20}}\Z",
         lambda m: _BESIDE.sub(r"\1 \\cdot ", m[0]),
     ),
-    ("(", r"\A([+-]?\d*\.\d*)\((\d{1,40})\)\Z", r"\1\\overline{\2}"),  # 0.1(6)
+    ("(", r"\A([+-]?\d*\.\d*)\((\d{1,40})\)(?=\Z| ?[\"%])", r"\1\\overline{\2}"),  # 0.1(6)
     ("sec", r"(?<=\d)\s{0,2}\\sec\Z", ' "sec"'),
     ("infty", r'(?i)\A"?positive"? ?(?=\\infty)', ""),
     ("infty", r'(?i)\A"?negative"? ?(?=\\infty)', "-"),
@@ -339,7 +335,6 @@ _BECOMES = (
     }
     | {r"\imath": " i ", r"\jmath": " j "}
 )
-_SIGN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
 # A word between values: `2 and 3`, `x<1 or x>2`; not the `or` of `color`.
 _AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
@@ -352,7 +347,8 @@ _AND_A_PART = re.compile(
 )
 # 3 and 1/7 may be a number or two; the other side tells.
 _AND_A_FRACTION = re.compile(
-    r"\A(-?\d+)\s{0,2}\\also\s{0,2}(\d+/\d+|\\frac ?\{\d+\} ?\{\d+\})(?=\Z| ?[\"a-zA-Z])"
+    r"\A(-?\d+)\s{0,2}\\also\s{0,2}(\d+/\d+|\\frac ?(?:\{\d+\}|\d) ?(?:\{\d+\}|\d))"
+    r"(?=\Z| ?[\"a-zA-Z])"
 )
 _JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
 # Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not
@@ -383,9 +379,6 @@ def fold(text: str) -> str:
         text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():
         text = _fold_unicode(text)
-    # Plain `sqrt` before names and LaTeX, so that its bracket becomes a group.
-    if "sqrt" in text:
-        text = _fold_roots(_PLAIN_ROOT.sub("√", text))
     text = swap(text, _PLAIN_SIGNS)
     text = _PLAIN_NAME.sub(lambda m: rf" \{_CALLED.get(m[0], m[0])} ", text)
     if not _PLAIN.fullmatch(text):
@@ -536,8 +529,6 @@ def _fold_unicode(text: str) -> str:
     # Superscripts go first: NFKC, which folds full-width digits, would turn x² into x2.
     text = _RAISED_RUN.sub(lambda m: f"^{{{m[0].translate(_DIGITS)}}}", text)
     text = _LOWERED_RUN.sub(lambda m: f"_{{{m[0].translate(_DIGITS)}}}", text)
-    if "√" in text:
-        text = _fold_roots(text)
     if "–" in text or "—" in text:
         # A dash between numbers is a range and no minus; it is folded before it would become one.
         text = _RANGE.sub(r"\1 \\endash ", text)
@@ -550,30 +541,6 @@ def _fold_unicode(text: str) -> str:
         if text.isascii()
         else _CJK_TAIL.sub(r" \\text{\1}", _MINUS_WORD.sub("-", _CJK_LABEL.sub("", text, count=1)))
     )
-
-
-def _fold_roots(text: str) -> str:
-    """√12 and √(a+b) reach over the whole number and the whole bracket; LaTeX's would stop after
-    one sign."""
-    parts, at = [], 0
-    for match in _ROOT.finditer(text):
-        if match.start() < at:
-            continue
-        parts.append(text[at : match.start()] + r"\sqrt")
-        at = match.end()
-        if match[1] == "(":
-            close = text.find(")", at)
-            if close < 0 or "(" in text[at:close]:  # nested: leave the bracket to the reader
-                at -= 1
-                parts.append(" ")
-                continue
-            parts.append("{" + text[at:close] + "}")
-            at = close + 1
-        elif match[1] == "{":
-            at -= 1
-        else:
-            parts.append("{" + match[1] + "}" if match[1] else " ")
-    return "".join(parts) + text[at:]
 
 
 def _fold_latex(text: str) -> str:
@@ -595,9 +562,7 @@ def _fold_latex(text: str) -> str:
         lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text
     )
     text = _DEGREE.sub(r"^\\circ ", text).replace(r"\$", "$")
-    fractions = text.count(r"\frac")
-    braced = min(text.count(r"\frac{"), text.count("}{"))  # if as many, there is nothing to mend
-    return _unwrap(_brace_fractions(text) if braced < fractions else text)
+    return _unwrap(text)
 
 
 def _fold_rows(text: str) -> str:
@@ -681,34 +646,6 @@ def _spell_words(part: str) -> str:
         return f' "{part}" '
     after = (match[2] or "").strip()
     return f' {match[1]} "{after}" ' if after else f" {match[1]} "
-
-
-def _brace_fractions(text: str) -> str:
-    r"""`\frac\pi4` → `\frac{\pi}{4}`: where no brace follows, an argument is one sign or
-    command."""
-    out: list[str] = []
-    open_groups: list[
-        int
-    ] = []  # -1: a plain group; else how many arguments the innermost \frac still waits for
-    for token in _SIGN.findall(text):
-        # A fraction that still waits takes one sign, unless a group opens.
-        waiting = bool(open_groups) and open_groups[-1] > 0
-        if waiting and not token.isspace():
-            open_groups[-1] -= 1
-        if token == "{":
-            open_groups.append(-1)
-        elif token == "}":
-            # A group ends, and with it every fraction in it that has not got its arguments.
-            while open_groups and open_groups.pop() != -1:
-                pass
-        elif waiting and not token.isspace():
-            token = "{" + token + "}"
-        elif token == r"\frac":
-            open_groups.append(2)
-        while open_groups and open_groups[-1] == 0:
-            open_groups.pop()
-        out.append(token)
-    return "".join(out)
 
 
 def _unwrap(text: str) -> str:

@@ -402,11 +402,6 @@ class _Comparison:
             return self._decide_instead(a, b, b if a.unit else a, again)
         if amount := scaled(a, b):
             return self.decide(amount, b)
-        # What was renamed or built has no text to be compared before.
-        if not (a.text and b.text) and (a.unit, a.percent) == (b.unit, b.percent):
-            tree = tree_or_none(a)
-            if tree is not None and tree == tree_or_none(b):
-                return Decision(True, "same-text")
         if _are_words(a.core) and _are_words(b.core):
             return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")
         if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
@@ -414,6 +409,13 @@ class _Comparison:
         decision, size = quantities(a, b, self.policy)
         if decision is not UNDECIDED:
             return decision
+        # The same signs, however they were spaced, braced or built.
+        if (
+            (a.value, a.unit, a.percent) == (b.value, b.unit, b.percent)
+            and (tree := tree_or_none(a)) is not None
+            and tree == tree_or_none(b)
+        ):
+            return Decision(True, "same-text")
         # Converted first, so that the engine compares plain numbers.
         if self.leaf is None or size in (None, 1):
             return self._ask(a, b)

@@ -56,7 +56,7 @@ _LITERAL = re.compile(
     r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?"
 )
 # \frac{1}{2}, -3/4: whole numbers alone.
-_FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
+_FRACTION = re.compile(r"([+-]?) ?(?:\\frac ?(?:\{(-?\d+)\}|(\d)) ?(?:\{(\d+)\}|(\d))|(\d+)/(\d+))")
 _SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")  # 1 000 000, as ISO 80000-1 writes it
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
@@ -124,9 +124,14 @@ def literal(text: str) -> Quantity | None:
     # The digits without their point, which `power` puts back.
     value: Fraction | int = int((integer_part or "").replace(",", "") + places)
     power = (int(exponent) if exponent else 0) - len(places)
-    if abs(power) > _LONGEST:
-        digits = f"{integer_part or ''}{places and '.'}{places}"
-        return Quantity(text, rf"{sign}{digits}\cdot 10^{{{exponent}}}")  # never written out
+    tree = None
+    if exponent:
+        digits = f"{sign}{integer_part or ''}{places and '.'}{places}"
+        scientific = rf"{digits}\cdot 10^{{{exponent}}}"
+        if abs(power) > _LONGEST:
+            return Quantity(text, scientific)  # never written out
+        # The powers of ten of e0 and e1 could be worked out.
+        tree = number_tree(scientific) if int(exponent) not in (0, 1) else None
     if power:
         value = value * 10**power if power > 0 else Fraction(value, 10**-power)
     unit = CURRENCIES[money] if money else ""
@@ -138,6 +143,7 @@ def literal(text: str) -> Quantity | None:
         bool(percent),
         # With an exponent the places say nothing of rounding.
         None if exponent else len(places) or None,
+        tree=tree,
     )
 
 
@@ -145,11 +151,11 @@ def _fraction(text: str) -> Quantity | None:
     match = _FRACTION.fullmatch(text)
     if match is None:
         return None
-    sign, above, below, left, right = match.groups()
-    denominator = int(below or right)
-    if denominator == 0:
+    sign, *numerals = match.groups()
+    above, below = map(int, filter(None, numerals))
+    if below == 0:
         return None  # for `rational` to call undefined
-    value = Fraction(int(above or left), denominator)
+    value = Fraction(above, below)
     return Quantity(text, text, -value if sign == "-" else value)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, number_tree, rational
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, rational
 from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.fold import mixed, swap, swaps
@@ -614,7 +614,7 @@ def _wordlike(text: str) -> Form | None:
     if words in NONZERO:
         return Items(text, "minus", (_line(text), Items(r"\{0\}", "set", (_ZERO,))))
     if (value := number(words)) is not None:
-        tree = number_tree(mixed(value)) if isinstance(value, Fraction) else None
+        tree = parse_or_none(mixed(value)) if isinstance(value, Fraction) else None
         return Quantity(text, text, value, tree=tree)
     first, _, second = words.partition(" to ")
     if (above := number(first)) and (below := number(second)):  # three to two

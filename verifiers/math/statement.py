@@ -41,8 +41,6 @@ __all__ = ["as_tree", "leaves", "name_tree", "significant_digits", "tree_of", "t
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
-# 6e-34, 1.5E3; not e0 and e1, whose powers of ten could be worked out.
-_SCIENTIFIC = re.compile(r"^([+-]?\d+(?:\.\d+)?)[eE]\+?(-\d+|[2-9]|\d{2,})$")
 _EXPONENT = re.compile(r"(?<=[\d.])[eE][+-]?\d+")
 _GROUPS = {"set": "set", "either": "list", "list": "list", ":": "ratio", "range": "range"}
 _REGIONS = {"union": "union", "meet": "intersection", "minus": "minus"}
@@ -151,7 +149,7 @@ def _measured_tree(form: Quantity) -> Node:
 def _expression(form: Quantity) -> Node:
     if form.value is None:
         return tree_or_none(form) or Node("text", value=squeeze(form.text))
-    tree = form.tree or number_tree(_SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", form.core.strip(_SIGNS)))
+    tree = form.tree or number_tree(form.core.strip(_SIGNS))
     # 243 = 3^5, whose sides have been found equal
     tree = next((side for side in map(as_tree, form.sides) if side.op == "num"), tree)
     if tree is None or _is_worth_another(tree, Fraction(form.value)):

@@ -2,6 +2,7 @@ r"""Numbers and letters, with their indices and the like."""
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,20 @@ __all__ = ["letter", "modulus", "number_atom", "raw_group", "read_based", "varia
 
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
-_REPEATS = (r"\overline", r"\bar", r"\dot")
+_REPEATS = (r"\overline", r"\bar", r"\dot", r"\overbar")
+_THRICE = re.compile(r"(\d*?)((\d{1,6}?)\3{2})")
 
 
 def number_atom(parser: Parser, text: str) -> Node:
-    r"""A decimal; 0.1\overline{6}; 1011_2."""
-    if "." in text and parser.peek.text in _REPEATS:
-        integer_part, _, places = text.partition(".")
-        return _repeating(parser, integer_part, places)
+    r"""A decimal; 0.1\overline{6}; 0.1666\dots, with its period thrice; 1011_2."""
+    whole, point, places = text.partition(".")
+    if point and parser.peek.text in _REPEATS:
+        parser.take()
+        return _repeating(whole, places, "".join(token.text for token in raw_group(parser)))
+    goes_on = parser.peek.text == r"\dots" and parser.ahead().kind == "end"
+    if goes_on and (match := _THRICE.fullmatch(places)):
+        parser.take()
+        return _repeating(whole, places, match[3])
     # Without a point it is no repeating decimal: 12\overline{3} is not guessed at.
     if parser.peek.text in _REPEATS:
         raise Unreadable("a period without a point")
@@ -32,9 +39,7 @@ def number_atom(parser: Parser, text: str) -> Node:
     return Node("num", value=Written(text))
 
 
-def _repeating(parser: Parser, whole: str, places: str) -> Node:
-    parser.take()
-    period = "".join(token.text for token in raw_group(parser))
+def _repeating(whole: str, places: str, period: str) -> Node:
     # int() would also take a sign or `1_0`.
     if not period.isdecimal():
         raise Unreadable(f"a period of {period!r}")

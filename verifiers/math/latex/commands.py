@@ -89,6 +89,11 @@ def _root(parser: Parser) -> Node:
     return Node("root", (parser.digit() or parser.atom(), index))
 
 
+def _plain_root(parser: Parser) -> Node:
+    """√12, √(a+b): of the whole number or bracket, while LaTeX's would take one sign."""
+    return _root(parser) if parser.peek.text == "[" else Node("root", (parser.atom(), num(2)))
+
+
 # ---------------------------------------------------------------------------------------- functions
 
 
@@ -148,10 +153,6 @@ def _logarithm(parser: Parser) -> Node:
 
 def _common_logarithm(parser: Parser) -> Node:
     return Node("log", (_arguments(parser)[0], num(10)))
-
-
-def _cube_root(parser: Parser) -> Node:
-    return Node("root", (parser.atom(), num(3)))
 
 
 def _binomial(parser: Parser) -> Node:
@@ -312,7 +313,8 @@ _READERS: dict[str, Callable[[Parser], Node]] = {
     "sfrac": _fraction,
     "nicefrac": _fraction,
     "sqrt": _root,
-    "cbrt": _cube_root,
+    "cbrt": lambda parser: Node("root", (parser.atom(), num(3))),
+    "surd": _plain_root,
     "log": _logarithm,
     "lg": _common_logarithm,
     "exp": _exponential,

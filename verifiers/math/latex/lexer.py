@@ -22,7 +22,7 @@ _MOST_TOKENS = 2000
 # before a bracket.
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
-    r"|(?P<number>\d+(?:\.\d*)?|\.\d+)"
+    r"|(?P<number>\d+(?:\.\d*)?|\.\d+|\.(?=\\(?:over|bar|dot)))"
     rf"|(?P<name>(?:{'|'.join(PLAIN)}|(?:Var|Cov)(?=\s?[(\[])))"
     r"|(?P<letter>[A-Za-z])"
     r"|(?P<command>\\(?:[a-zA-Z]+|[{}|\\;,]))"
