@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.canonical import factors_of, linear, written_value
 from rlvr.verifiers.math.finished import is_written_out
+from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
     EULER,
     IMAGINARY,
@@ -21,16 +22,26 @@ from rlvr.verifiers.math.latex.tree import (
     unsigned,
     walk,
 )
+from rlvr.verifiers.math.remarks import question
 from rlvr.verifiers.math.statement import leaves
 from rlvr.verifiers.math.units import canonical, measure
 
 __all__ = ["FORMS", "NamedForm", "not_as_asked"]
 
 _LARGEST_PRIME = 10**9
+# What a question has that a sign around its number answers: 12%, 12 times, 5:14, 45°.
 _SIGNS = {
     "percent": re.compile(r"per ?cent|%|\bpct\b", re.IGNORECASE),
-    "unit": re.compile(r"\btimes?\b|\boften\b", re.IGNORECASE),
+    "time": re.compile(r"\btimes?\b|\boften\b", re.IGNORECASE),
+    "ratio": re.compile(r"\bratio|\bodds|proportion|\bscale|\d ?: ?\d", re.IGNORECASE),
+    "degree": re.compile(
+        r"\A(?!.*(?:\\int|\\sum|\\lim|∫|integral|series|limit|\b(?:area|volume|length)\b))",
+        re.IGNORECASE | re.DOTALL,
+    ),
 }
+_SOLVED_FOR = re.compile(
+    r"\b[Ss]olve\b[^.?]{0,60}? for \$?\\?([A-Za-z]\w{0,6})\b|\b([a-zA-Z])\$? in terms of"
+)
 _IN_UNIT = re.compile(
     r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
 )
@@ -64,22 +75,38 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
         answer, reference: as `statement.as_tree` makes them.
         prompt: the text of the prompt.
     """
-    answer, reference = _without_names(answer), _without_names(reference)
+    if _is_for_another(answer, reference, prompt):
+        return "another letter"
+    answer, reference = settle_roles(*map(_without_names, (answer, reference)))
     for form in _named_forms(prompt):
         is_due = form.holds(reference)
         if is_due and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
             return form.name
-    if _has_sign(answer, reference) and not _SIGNS[answer.op].search(prompt):
+    if (sign := _sign_around(answer, reference)) and not _SIGNS[sign].search(question(prompt)):
         return "a plain number"
     return "" if _is_in_unit(answer, reference, prompt) else "another unit"
 
 
-def _has_sign(answer: Node, reference: Node) -> bool:
-    """12% or 12 times beside 12."""
-    if answer.op not in _SIGNS or reference.op != "num":
+def _sign_around(answer: Node, reference: Node) -> str:
+    """`percent` for 12% beside 12, and so on; "" where the reference has the sign too."""
+    sign = str(answer.value) if answer.op == "unit" else answer.op
+    if sign not in _SIGNS or reference.op in ("unit", "percent", "ratio"):
+        return ""
+    number = written_value(reference)
+    is_other = {
+        "percent": written_value(answer.args[0]) == number,  # 50% beside one half is that
+        "ratio": number is not None and number.denominator == 1,  # 5:36 is 5/36
+        "degree": PI in walk(reference),
+    }
+    return sign if is_other.get(sign, True) else ""
+
+
+def _is_for_another(answer: Node, reference: Node, prompt: str) -> bool:
+    """x = 4 - 2y for y = 2 - x/2, where the prompt asks for y."""
+    if reference.op != "named" or answer.op not in ("named", "rel") or not free_symbols(reference):
         return False
-    is_sign = answer.op == "percent" or answer.value == "time"
-    return is_sign and written_value(answer.args[0]) == Fraction(reference.value)
+    due = {name for pair in _SOLVED_FOR.findall(prompt) for name in pair}
+    return reference.value in due and answer.value != reference.value
 
 
 @lru_cache(maxsize=512)
@@ -185,6 +212,8 @@ def _factors_with_letters(tree: Node) -> list[Node]:
 def _content(factor: Node) -> int:
     if factor.op != "add":
         return 1
+    if any(node.op == "div" and free_symbols(node.args[1]) for node in walk(factor)):
+        return 0  # x(1 + 2/x)
     values = [abs(value) for value in linear(factor).values()]
     return math.gcd(*map(int, values)) if all(v.denominator == 1 for v in values) else 1
 
@@ -229,6 +258,11 @@ def _is_rationalized(tree: Node) -> bool:
         for node in walk(tree)
         if node.op == "div"
         for below in walk(node.args[1])
+    ) and not any(
+        inner.op == "div"
+        for node in walk(tree)
+        if node.op == "root"
+        for inner in walk(node.args[0])
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from rlvr.verifiers.math.canonical import balance, spelling
 from rlvr.verifiers.math.finished import is_written_out
 from rlvr.verifiers.math.fold import squeeze
-from rlvr.verifiers.math.forms import Clock, Form, Quantity
+from rlvr.verifiers.math.forms import Clock, Flawed, Form, Quantity
 from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, walk
 from rlvr.verifiers.math.quantity import quantity
@@ -29,7 +29,7 @@ from rlvr.verifiers.math.statement import as_tree, leaves, tree_or_none
 from rlvr.verifiers.math.units import TEMPERATURES, measure
 from rlvr.verifiers.math.words import number, number_words
 
-__all__ = ["facts", "formulas", "is_given", "is_other_option"]
+__all__ = ["facts", "formulas", "is_given", "is_other_option", "options"]
 
 # The end of a long prompt holds its question; what lies before is not read.
 _MOST_CHARS = 20_000  # of a prompt
@@ -68,7 +68,12 @@ _AMOUNT = re.compile(
     r"[$£€]?\d[\d,]*(?::\d+)*(?:\.\d+)?(?:/\d+)?[ -]?"
     r"(?P<after>%|°\s?[CF]?|(?:[A-Za-z/²³^]+[0-9]? ?){0,4})"
 )
-_OPTION = re.compile(r"\(([A-J])\)\s{0,4}([^()]{1,200}?)\s{0,4}(?=\([A-J]\)|\Z)")
+# (A), \textbf{(A) }, A. and A) before an option
+_OPTION = re.compile(
+    r"(?:\\(?:textbf|textrm|text|mathrm|mathbf)\s?\{\s?)?"
+    r"(?:\(([A-J])\)|(?<![A-Za-z0-9\\$])([A-J])[.):](?=[\s$]))\s{0,2}\}?"
+)
+_AROUND_OPTION = re.compile(r"^(?:[\s~,:.$]|\\q?quad|\\[ ,;])+|(?:[\s~,;.$]|\\q?quad|\\[ ,;])+$")
 _RATIO = re.compile(r"\b(\d+) to (\d+)\b")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))
 _GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "family"))
@@ -125,17 +130,29 @@ def is_other_option(answer: Node, prompt: str) -> bool:
     """
     if answer.op != "choice" or not answer.args:
         return False
-    others = dict(_OPTION.findall(prompt))
-    own = others.pop(str(answer.value).upper(), "")
-    texts = [_tree_of_option(text) for text in others.values()]
-    return answer.args[0] in texts and answer.args[0] != _tree_of_option(own)
+    said = {letter: as_tree(form) for letter, form in options(prompt).items()}
+    own = said.pop(str(answer.value), None)
+    return answer.args[0] in said.values() and answer.args[0] != own
 
 
-def _tree_of_option(text: str) -> Node | None:
-    try:
-        return as_tree(read(text))
-    except TooLarge:
-        return None
+@lru_cache(maxsize=512)
+def options(prompt: str) -> dict[str, Form]:
+    """The options that a prompt lists, by their lower-case letters; empty where it lists none.
+
+    Args:
+        prompt: its text; of a long one the end counts.
+    """
+    _, *parts = _OPTION.split(prompt[-_MOST_CHARS:])
+    found: dict[str, Form] = {}
+    for first, second, text in zip(*(parts[at::3] for at in range(3)), strict=True):
+        letter = (first or second).lower()
+        if letter != "abcdefghij"[len(found) : len(found) + 1]:
+            continue
+        try:
+            found[letter] = read(_AROUND_OPTION.sub("", text.strip().partition("\n")[0]))
+        except TooLarge:
+            found[letter] = Flawed(text, "limit")  # no answer is worth it
+    return found if len(found) > 1 else {}
 
 
 def _result(leaf: Node) -> Node:

@@ -301,13 +301,9 @@ class _Comparison:
         if sequence.kind == "list" and (names := ranking(opposite)):
             orders = (sequence.items, names)[:: 1 if sequence is a else -1]
             return _of_other_case(*orders) or self._in_order(*orders)
-        # A matrix of one cell is its cell.
-        if (
-            sequence.kind == "matrix"
-            and len(cells := vector(sequence)) == 1
-            and not isinstance(cells[0], Items)
-        ):
-            return self._decide_instead(a, b, sequence, cells[0])
+        # A reference of one cell is its cell; an answer of one is written around a number.
+        if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1:
+            return self.decide(a, cells[0]) if sequence is b else _DIFFERENT_KIND
         if (again := read_again(sequence, opposite)) is not None:
             return self.decide(*again[:: 1 if sequence is a else -1])
         if sequence.kind in _REGIONS and (decision := same_region(a, b)):

@@ -151,7 +151,7 @@ def _in_pis(number: Quantity) -> Fraction | float | None:
     if number.percent:
         return None
     if number.pis is not None:
-        return number.pis
+        return None if number.unit == "degree" else number.pis
     if number.value is None:
         return None
     if number.unit == "degree":

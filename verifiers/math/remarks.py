@@ -12,7 +12,7 @@ import re
 from rlvr.verifiers.math.units import SCALES, canonical, measure
 from rlvr.verifiers.math.words import number, plain
 
-__all__ = ["without_remark"]
+__all__ = ["question", "without_remark"]
 
 # Behind an answer to any task.
 _SAYS_NOTHING = frozenset(
@@ -91,11 +91,11 @@ def _repeats(words: str, prompt: str) -> bool:
 def _subject(text: str, prompt: str) -> str | None:
     """`Anna` of `Anna is taller`, if what is said of her is asked, and than whom is in the
     prompt."""
-    question = _question(prompt)
+    asked = _plain_words(question(prompt).partition("?")[0])
     if sentence := _SENTENCE.fullmatch(text):
         about, _, others = sentence["about"].partition("than")
         said, beside = (set(_plain_words(part).split()) - _LITTLE for part in (about, others))
-        is_asked = said and said <= set(question.split())
+        is_asked = said and said <= set(asked.split())
         is_known = beside <= set(_plain_words(prompt).split())
         if is_asked and is_known and not _may_change(" ".join(said | beside)):
             return sentence["subject"]
@@ -105,7 +105,7 @@ def _subject(text: str, prompt: str) -> str | None:
     for count in range(1, min(len(words) - 1, _MOST_NAMES + 1)):  # the Reds scored more goals
         verb, tail = words[count], " ".join(words[count:]).casefold()
         about = tail.partition(" ")[2]
-        is_known = f" {tail} " in f" {question} "
+        is_known = f" {tail} " in f" {asked} "
         # A verb may be called as a unit is: won.
         if is_known and verb.islower() and verb not in _LITTLE and not _may_change(about):
             return " ".join(words[:count])
@@ -138,10 +138,14 @@ def _is_unit(word: str) -> bool:
     return bool(name) and measure(name or "") is not None
 
 
-def _question(prompt: str) -> str:
-    """The words of the last question; of all the prompt where it has none."""
-    head, mark, _ = prompt.rpartition("?")
-    return _plain_words(_SENTENCE_END.split(head)[-1] if mark else prompt)
+def question(prompt: str) -> str:
+    """The last question and what stands behind it; all the prompt where it has none.
+
+    Args:
+        prompt: its text.
+    """
+    head, mark, tail = prompt.rpartition("?")
+    return _SENTENCE_END.split(head)[-1] + mark + tail if mark else prompt
 
 
 def _plain_words(prompt: str) -> str:

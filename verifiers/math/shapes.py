@@ -24,7 +24,7 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.quantity import built, compound, negated, scaled
+from rlvr.verifiers.math.quantity import built, compound, negated, read_measured, scaled
 from rlvr.verifiers.math.reading import as_list
 from rlvr.verifiers.math.residues import remainder
 from rlvr.verifiers.math.statement import as_tree, name_tree, tree_of, tree_or_none
@@ -146,8 +146,12 @@ def as_stated(answer: Form, reference: Form) -> Form:
         return components(answer, len(vector(reference))) or point(answer) or answer
     if least := remainder(answer):
         return least
+    if isinstance(answer, Clock) and isinstance(reference, Quantity):
+        return answer if reference.unit else answer.ratio or answer
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
         answer = scaled(answer, reference) or answer
+        if reference.unit and not answer.unit:
+            answer = read_measured(answer.text) or answer
     if is_relation(answer) and not is_relation(reference):
         worked = worked_out(answer, reference) or (answer,)
         return stated_value(answer, reference, trusted=False) or worked[-1]

@@ -27,8 +27,8 @@ from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
-from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word
-from rlvr.verifiers.math.given import is_given, is_other_option
+from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.given import is_given, is_other_option, options
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision
 from rlvr.verifiers.math.normal import decide_forms
@@ -168,10 +168,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             Unscored: see `judge`.
         """
-        try:
-            decision = decide_forms(answer, reference, self.policy) if answer.text else _NOTHING
-        except TooLarge as limit:
-            decision = Decision(False, f"limit: {limit}")
+        decision = _decide(answer, reference, self.policy) if answer.text else _NOTHING
         return _first_right([self._conclude(decision, answer, reference, written, prompt)])
 
     def example(self, reference: References) -> str:
@@ -306,9 +303,12 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             return _verdict(decision, answer)
         is_number = isinstance(form, Quantity) and form.value is not None and not form.unit
         if not decision.equal and not is_number and (shorter := read_without_remark(text, prompt)):
-            again = decide_forms(shorter, right, self.policy)
+            again = _decide(shorter, right, self.policy)
             if (again.equal or again == UNDECIDED) and not _lacks_unit(shorter, right):
                 decision, form = again, shorter
+        if not decision.equal and isinstance(form, Choice) != isinstance(right, Choice):
+            form = _by_option(form, right, prompt, self.policy)
+            decision = _decide(form, right, self.policy)
         conclusion = self._conclude(decision, form, right, answer, prompt)
         if isinstance(conclusion, _Undecided) and not _has_matching_braces(text):
             return _verdict(_UNBALANCED, answer)
@@ -328,11 +328,9 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         """The decision of the normal form, and what was read if there was anything to read."""
         try:
             form = read(answer)
-            if not form.text:
-                return _NOTHING, None
-            return decide_forms(form, right, self.policy), form
         except TooLarge as limit:
             return Decision(False, f"limit: {limit}"), None
+        return (_decide(form, right, self.policy), form) if form.text else (_NOTHING, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +357,23 @@ def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) 
         return decide_forms(a, b, policy).equal
     except TooLarge:
         return None
+
+
+def _by_option(form: Form, right: Form, prompt: str, policy: MathPolicy) -> Form:
+    """The letter of the one option that was written out, beside a letter; the text of an option of
+    which the letter was written, beside a text; else the form."""
+    listed = options(prompt)
+    if isinstance(form, Choice):
+        return form if form.rest else listed.get(form.letter, form)
+    same = [letter for letter, said in listed.items() if _decide(form, said, policy).equal]
+    return Choice(form.text, same[0], form) if len(same) == 1 else form
+
+
+def _decide(form: Form, right: Form, policy: MathPolicy) -> Decision:
+    try:
+        return decide_forms(form, right, policy)
+    except TooLarge as limit:
+        return Decision(False, f"limit: {limit}")
 
 
 def _is_set(form: Form) -> bool:
