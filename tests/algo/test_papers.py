@@ -53,6 +53,8 @@ def test_published_numbers():
     dapo, prorl = load_algorithm("dapo"), load_algorithm("prorl")
     assert (dapo.clip, dapo.kl, dapo.aggregation) == (Clip(0.2, 0.28), None, "token_mean")
     assert (dapo.updates, dapo.dynamic_sampling, dapo.overlong) == (16, True, "soft")
+    # MiniMax-M1, 3.1: "the dynamic sampling and length penalty techniques" of DAPO.
+    assert load_algorithm("cispo").overlong == "soft"
     assert (prorl.clip, prorl.temperature, prorl.updates) == (Clip(0.2, 0.4), 1.2, 4)
     assert prorl.reset is not None
     assert prorl.reset.optimizer

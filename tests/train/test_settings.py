@@ -41,6 +41,17 @@ def written(tmp_path):
     return write
 
 
+def test_weights_of_older_samples_come_from_one_place(tmp_path):
+    """TOPR, VESPO and DPPO weigh by π / μ with μ the policy that sampled, as their papers and TRL's and verl's code
+    have it, and DRO needs no weight: truncated importance sampling would weigh them a second time."""
+    folders = {"env": ENV, "model": "m", "run": tmp_path, "eval_every": None}
+    for stale in ({"max_staleness": 1}, {"sampler": "vllm"}):
+        for name in "topr vespo dppo dro grpo cispo".split():
+            algorithm = Config(algorithm=name, **folders, **stale).resolve().algorithm
+            rules = [] if name in "topr vespo dppo dro" else ["token:truncate:2"]
+            assert [str(rule) for rule in algorithm.correction] == rules, (name, stale)
+
+
 def leaves(kind) -> int:
     return len(dataclasses.fields(kind))
 

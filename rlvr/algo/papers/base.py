@@ -262,7 +262,9 @@ class Algorithm(Absent):
         epoch, by default; see `rlvr.train.credit.update_rows`. needs: what not every run has.
         reads: inputs that have to be computed, see `INPUTS`. examples: what is learned from instead
         of advantages; None for algorithms with advantages. regularised: whether the loss has a
-        gradient where advantages are 0. takes_rewards: whether a KL penalty can be in the reward.
+        gradient where advantages are 0. off_policy: whether the loss is right for samples of any
+        policy, as its own weight compares with the one that sampled, or none is needed; runs then
+        add no correction. takes_rewards: whether a KL penalty can be in the reward.
         teaches_itself: whether the teacher is the reference policy, which is shown the task's
         reference. takes_steps: whether rewards of steps count, see `rlvr.train.step_rewards`.
         forks: where new completions give prefix values: K of them at every step, or a greedy one at
@@ -280,6 +282,7 @@ class Algorithm(Absent):
     reads: ClassVar[frozenset[str]] = frozenset()
     examples: ClassVar[ExampleKind | None] = None
     regularised: ClassVar[bool] = False
+    off_policy: ClassVar[bool] = False
     takes_rewards: ClassVar[bool] = True
     takes_steps: ClassVar[bool] = False
     teaches_itself: ClassVar[bool] = False

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, OfGroups, Printed
-from rlvr.algo.parts import Range
+from rlvr.algo.parts import OverlongHandling, Range
 
 if TYPE_CHECKING:
     from rlvr.algo.objectives import Losses
@@ -31,15 +31,16 @@ class CISPO(OfGroups):
     paper = "arXiv:2506.13585"
     equations = "eq. 4, 5"
     sources = (
-        "3.1: no lower bound, no KL, dynamic sampling, 16 rounds of off-policy updates per batch; "
-        "their upper bound is not printed: a weight of at most 5 is that of ScaleRL, "
-        "arXiv:2510.13786"
+        "3.1: no lower bound, no KL, dynamic sampling and length penalty of DAPO, 16 rounds of "
+        "off-policy updates per batch; their upper bound is not printed: a weight of at most 5 is "
+        "that of ScaleRL, arXiv:2510.13786"
     )
     printed = Printed(updates=16)
     updates = 16
 
     clip: Range = Range(low=1.0, high=4.0)
     dynamic_sampling: bool = True
+    overlong: OverlongHandling = "soft"
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import cispo

@@ -1,8 +1,8 @@
 r"""DPPO: divergence proximal policy optimisation (arXiv:2602.04879).
 
-J = mean M sg(min(ρ, c)) A log π M = 0 where A moves π away from π_old and the divergence of the
-token's two outcomes (this token, or another) is above the threshold: |π - π_old| (binary TV), or
-KL(π_old ‖ π) of these two outcomes (binary KL)
+J = mean M sg(min(ρ, c)) A log π,   ρ = π / μ, μ the policy that sampled, not recomputed (5.2)
+M = 0 where A moves π away from μ and the divergence of the token's two outcomes (this token, or
+another) is above the threshold: |π - μ| (binary TV), or KL(μ ‖ π) of these two (binary KL)
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class DPPO(OfGroups):
         "as in verl's dppo_tv and dppo_kl, whose script has thresholds 0.15 (TV) and 0.05 (KL); "
         "5.4: c 20; the mean over tokens and the number of updates are ours"
     )
+    off_policy = True
     updates = 4
 
     divergence: Literal["tv", "kl"] = "tv"

@@ -42,6 +42,7 @@ class DRO(Proximal):
     needs = frozenset({"siblings"})
     reads = frozenset({"ref_logprobs"})
     regularised = True
+    off_policy = True
     updates = 4
     aggregation = "constant"
     length_tokens = 1

@@ -1,6 +1,7 @@
 r"""TOPR: tapered off-policy REINFORCE (arXiv:2503.14286).
 
 ∇J = Σ_{R > 0} R ∇log π(y) + Σ_{R < 0} [π(y) / μ(y)]_0^1 R ∇log π(y),   R = r - c
+μ the policy that sampled
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class TOPR(Proximal):
         "or ROLL's of a token, here the paper's, of the whole completion; the number of updates is "
         "ours"
     )
+    off_policy = True
     updates = 4
     aggregation = "constant"
     length_tokens = 1

@@ -1,7 +1,7 @@
 r"""VESPO: variational sequence-level soft policy optimisation (arXiv:2602.10693).
 
 w = π(y) / μ(y),   φ(w) = w^k e^{λ (1 - w)}, with k and λ by the sign of A
-J = mean sg(φ(w)) A log π
+J = mean sg(φ(w)) A log π,   μ the policy that sampled
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class VESPO(OfGroups):
         "k 2 and 3, λ 3 and 2 as in TRL, which also has the mean over tokens; the number of "
         "updates is ours"
     )
+    off_policy = True
     updates = 4
 
     positive_k: float = 2.0

@@ -217,7 +217,8 @@ class Config(
         # Weights that sampled and weights that are trained differ: older
         # ones, rows of earlier steps, or an engine with kernels of its own.
         differ = self.max_staleness or algorithm.replay or self.engine != "local"
-        if differ and not algorithm.correction and algorithm.examples is None:
+        corrects_itself = algorithm.off_policy or algorithm.examples is not None
+        if differ and not algorithm.correction and not corrects_itself:
             return algorithm.copy_with(correction=(Correction(),))
         return algorithm
 

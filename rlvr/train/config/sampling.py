@@ -81,8 +81,9 @@ class SamplingSettings(Settings):
         max_staleness: Most training steps between the weights that sample a token and the weights
             that are trained on it.  0: sampling and training take turns.  1: the next batch is
             collected while this one is trained on. From 2: further batches are under way too, and
-            their completions go on while the weights change.  The algorithm's correction makes up
-            for it; if it has none, truncated importance sampling does.  So with vLLM.
+            their completions go on while the weights change.  The algorithm's correction, or its
+            own weight for the policy that sampled, makes up for it; if it has neither, truncated
+            importance sampling does.  So with vLLM.
         chat: How text prompts are sent: on (as a user message of the model's chat template), off
             (as they are) or auto (on if the tokenizer has a template; of a model that a run has
             saved, as in that run).  --chat alone is on.
