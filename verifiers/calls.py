@@ -259,7 +259,7 @@ def _read(text: str) -> list[Call] | str:
             return "nested too deep"
         try:
             calls = [_from_python(expression) for expression in _expressions(text)]
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
             return f"{type(error).__name__}: it is neither JSON nor a list of calls with literals"
     if len(calls) > _MOST:
         return f"more than {_MOST} calls"
@@ -373,7 +373,7 @@ def _read_reference(reference: object) -> _Wanted:
         functions = {
             function["name"]: function.get("parameters", {}) for function in reference["functions"]
         }
-        expected = [next(iter(call.items())) for call in reference["calls"]]
+        expected = [one for call in reference["calls"] for [one] in [call.items()]]
         if (count := _count_values(reference["calls"])) > _VALUES:
             raise DataError(f"the reference accepts {count:,} values; {_VALUES:,} is the most")
         for name, arguments in expected:

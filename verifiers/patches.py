@@ -14,11 +14,12 @@ from rlvr.text import after_thinking
 
 __all__ = ["PatchError", "apply_patch", "patch_between", "patch_in"]
 
-# a fence at the beginning of a line up to the next one: a "```" within a changed line begins with
-# its sign
-_FENCE: Final = re.compile(r"^```(?:diff|patch)[ \t]*\n(.*?)^```[ \t]*$", re.M | re.S)
+# a fence at the beginning of a line: a "```" within a changed line begins with its sign
+_FENCE: Final = re.compile(r"^```(?:(?P<opens>diff|patch)\b[^\n`]*|[ \t]*)$", re.M | re.I)
 # "@@ -12,7 +12,9 @@"; counts are passed over: the lines themselves tell
 _HUNK: Final = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)? @@")
+# empty lines between the hunks of one file and the head of the next
+_BEFORE_HEAD: Final = re.compile(r"(?<!\n)\n+(?=\n(?:diff --git |--- [^\n]*\n\+\+\+ ))")
 _PATH_LETTERS: Final = 200
 _HUNKS_MOST: Final = 1_000  # each is looked for in its whole file
 _NONE: Final = "/dev/null"
@@ -45,8 +46,15 @@ def patch_in(reply: str) -> str | None:
         reply: the whole text.
     """
     begin = after_thinking(reply)
-    blocks = [] if begin is None else _FENCE.findall(reply, begin)
-    return blocks[-1] if blocks else None
+    if begin is None:
+        return None
+    patch, start = None, 0
+    for fence in _FENCE.finditer(reply, begin):
+        if not start:
+            start = fence.end() + 1 if fence["opens"] else 0
+        elif not fence["opens"]:
+            patch, start = reply[start : fence.start()], 0
+    return patch
 
 
 def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
@@ -117,7 +125,7 @@ def _place(lines: Sequence[str], hunk: _Hunk, shift: int, path: str) -> int:
 def _sections(patch: str) -> Iterator[tuple[str, str, list[_Hunk]]]:
     """(old path, new path, hunks) of each file."""
     old, new, hunks = "", "", list[_Hunk]()
-    lines = patch.rstrip("\n").split("\n")
+    lines = _BEFORE_HEAD.sub("", patch.rstrip("\n")).split("\n")
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -137,6 +145,9 @@ def _sections(patch: str) -> Iterator[tuple[str, str, list[_Hunk]]]:
                 hunks[-1].old.append(line[1:])
             if line[:1] != "-":
                 hunks[-1].new.append(line[1:])
+        elif hunks and line.startswith("diff --git "):  # the next file's
+            yield old, new, hunks
+            old, new, hunks = "", "", []
         elif hunks and not line.startswith("\\"):  # "\ No newline at end of file"
             raise PatchError(f"the line {line[:60]!r} begins with none of ' ', '-' and '+'")
         at += 1

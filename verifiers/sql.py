@@ -87,6 +87,9 @@ _PROLOGUE: Final = re.compile(
     r"DROP\s+TABLE\s+IF\s+EXISTS\b)",
     re.IGNORECASE,
 )
+_NO_SQL: Final = ("syntax error", "incomplete input", "unrecognized token")
+# for "%.400000000c" SQLite adds one letter after the other, within one step of its machine
+_LONG_PRECISION: Final = re.compile(r"\d{5}|e\+|inf")
 # in these a bracket or "order by" is text: they are passed over
 _QUOTED: Final = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL
@@ -169,7 +172,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 rows = self._run(script, query)
             except _Refused as refused:
                 why = str(refused)
-                if "syntax error" in why or "incomplete input" in why:
+                if any(said in why for said in _NO_SQL):
                     why = f"no-query: {why.partition(': ')[2]}"
                     return Verdict(Outcome.UNPARSED, why=why, answer=query_shown)
                 return Verdict(Outcome.WRONG, why=why, answer=query_shown)
@@ -195,10 +198,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         Raises:
             DataError: the database cannot be made.
         """
-        database = sqlite3.connect(":memory:", isolation_level=None)
+        database = _open()
         try:
-            # no files: sorting stays in memory
-            database.execute("PRAGMA temp_store = MEMORY")
             self._fill(database, _script(_without_prologue(schema), filling))
             return [self._rows_or_none(database, query) for query in queries]
         finally:
@@ -233,9 +234,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             is_new: whether the script never ran: then it runs statement by statement within limits.
                 One that kept to them does so each time, as no function in it may give other values.
         """
-        database = sqlite3.connect(":memory:", isolation_level=None)
+        database = _open()
         try:
-            database.execute("PRAGMA temp_store = MEMORY")  # sorting makes no file
             if is_new:
                 self._fill(database, script)
             else:
@@ -315,6 +315,32 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 f"tables, "
                 "indices and views and inserts rows, and nothing else"
             ) from None
+
+
+def _open() -> sqlite3.Connection:
+    """An empty database in memory."""
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    database.execute("PRAGMA temp_store = MEMORY")  # sorting makes no file
+    for name in ("printf", "format"):
+        database.create_function(name, -1, _Printf(), deterministic=True)
+    return database
+
+
+class _Printf:
+    """SQLite's `printf` without precisions of five digits."""
+
+    _database: sqlite3.Connection | None = None
+
+    def __call__(self, *values: Any) -> object:
+        pattern = str(values[0]) if values else ""
+        # "*" takes the precision from a value
+        if _LONG_PRECISION.search(" ".join(map(str, values)) if "*" in pattern else pattern):
+            raise ValueError(pattern)
+        if self._database is None:
+            self._database = sqlite3.connect(":memory:")
+            self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+        places = ", ".join("?" * len(values))
+        return self._database.execute(f"SELECT printf({places})", values).fetchone()[0]
 
 
 class _Budget:
@@ -478,7 +504,7 @@ def _read_insertions(verifier: SQLVerifier, schema: str) -> tuple[str, list[Json
         DataError: it cannot be made, see `SQLVerifier._fill`; or the name of a table has other
             signs than letters.
     """
-    database = sqlite3.connect(":memory:", isolation_level=None)
+    database = _open()
     try:
         verifier._fill(database, _Script(schema, ()))
         # the rows are read by this module's own queries, which the authoriser would refuse

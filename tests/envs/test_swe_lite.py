@@ -248,9 +248,29 @@ def test_patches_make_and_remove_files_and_are_read_from_the_last_block():
     other = {"x": FILE.replace("b", "B")}
     assert apply_patch({"x": FILE}, patch_between({"x": FILE}, other)) == other
     assert patch_in("```diff\n1\n```\nor\n```diff\n2\n```") == "2\n"
+    assert patch_in("```python\n1\n```\n```Diff x.py\n2\n```\n```\n3\n```") == "2\n"
     assert patch_in("no block") is None
     assert patch_in("<think>\n```diff\n1\n```\n") is None
     assert patch_in("<think>\n```diff\n1\n```\n</think>\n```diff\n2\n```") == "2\n"
+
+
+def test_a_patch_of_several_files_is_read_as_git_writes_it():
+    """Each file has a line of its own before its head, and models leave an empty line there."""
+    changes = (
+        "\ndiff --git a/{0} b/{0}\nindex 1..2 100644\n--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b"
+    )
+    patch = changes.format("x") + "\n" + changes.format("y") + "\n"
+    assert apply_patch({"x": "a\n", "y": "a\n"}, patch) == {"x": "b\n", "y": "b\n"}
+    heads = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b\n\n"
+    patched = apply_patch({"x": "a\n", "y": "a\n"}, heads.format("x") + heads.format("y"))
+    assert patched == {"x": "b\n", "y": "b\n"}
+
+
+def test_fences_without_end_are_passed_over_once():
+    """400 kB of them took minutes: from each, the whole text was searched for its end."""
+    started = time.process_time()
+    assert patch_in("```diff\n" * 50_000) is None
+    assert time.process_time() - started < 1
 
 
 CHEATS = {

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -66,6 +67,8 @@ def test_a_query_with_the_same_rows_is_right(query):
         ("SELECT 1; DROP TABLE pets", "error"),
         ("SELECT absent FROM pets", "error"),
         ("SELECT zeroblob(1000000000)", "refused"),
+        ("SELECT printf('%.400000000c', 'x') FROM pets", "error"),
+        ("SELECT printf('%.' || '*c', 400000000, 'x') FROM pets", "error"),
         ("SELECT hex(hex(hex(printf('%4000d', 1)))) FROM pets", "error"),
         (
             "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t",
@@ -92,6 +95,14 @@ def test_a_query_that_is_right_by_chance_or_does_more_than_read_is_wrong(query, 
     """Constants, other multiplicities, writes, the catalogue, chance, and queries without end."""
     verdict = sql(query)
     assert (verdict.outcome, verdict.reason) == (Outcome.WRONG, reason), verdict
+
+
+def test_no_single_step_of_a_query_takes_seconds():
+    """A precision of 400,000,000 letters took 3 s in one step, of which 100 run between two looks at the budget."""
+    started = time.process_time()
+    sql(f"SELECT {', '.join(['printf(name || $%.400000000c$)'] * 20)} FROM pets".replace("$", "'"))
+    assert time.process_time() - started < 1
+    assert sql("SELECT printf('%s', name) FROM pets WHERE kind = 'dog'").correct
 
 
 def test_no_query_is_no_answer():
@@ -391,6 +402,7 @@ def test_parallel_calls_are_matched_in_some_order(accepted, said):
         "geo.area(side=1+1)",
         "geo.area(side=__import__('os').getpid())",
         "geo.area(side=2) if True else 1",
+        "geo.area(side={[]: 2})",
         "geo.area(**{'side': 2})",
         "geo.area(side=2, side=3)",
         "geo.area(side=2) # or geo.area(side=3)\n+ 1",
@@ -418,6 +430,10 @@ def test_text_is_read_as_data_and_never_run(text):
             "a call of 'sing' is asked for, and the functions are geo.area, say",
         ),
         ({"calls": [{"say": {"how": ["x"]}}]}, "say has no argument 'how'"),
+        (
+            {"calls": [{"say": {"what": ["x"]}, "geo.area": {"side": [1.0]}}]},
+            "the reference dict",
+        ),
         (
             {"calls": [{"say": {"what": "x"}}]},
             "say has no argument 'what', or no list of accepted values",

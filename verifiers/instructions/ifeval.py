@@ -364,7 +364,8 @@ def _bullets(text: str, strict: bool, num_bullets: int) -> str:
     if strict:
         depths = [len(match[1].expandtabs(4)) for match in _BULLET.finditer(text)]
         # those further in are points of a point
-        count = sum(1 for depth in depths if depth <= min(depths) + 1)
+        deepest = min(depths, default=0) + 1
+        count = sum(depth <= deepest for depth in depths)
     else:
         count = _reference_bullets(text)
     return "" if count == num_bullets else f"{count} bullet points, not {num_bullets}"
