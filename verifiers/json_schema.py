@@ -239,7 +239,7 @@ def _validator(schema: str) -> Any:
     try:
         kind.check_schema(read)
     except jsonschema.SchemaError as error:
-        raise DataError(f"the schema is none: {error.message}") from None
+        raise DataError(f"the schema is none: {error.message[:200]}") from None
     _require_usable(read, registry, kind)
     # checks of jsonschema that use Python's regular expressions, or compare all pairs of items,
     # take more than linear time

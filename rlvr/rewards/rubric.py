@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from rlvr.errors import Unscored, UsageError, brief
 from rlvr.rewards.composition import Bounds, Part
-from rlvr.text import after_thinking
+from rlvr.text import after_thinking, prompt_text
 from rlvr.types import Completion, Outcome, Task, Verdict
 from rlvr.validate import is_number
 
@@ -76,9 +76,8 @@ class Rubric(Part):
         # the policy's fault and not the judge's, hence 0 and not UNSCORED.
         if begin is None:
             return 0.0
-        question = (
-            task.prompt if isinstance(task.prompt, str) else str(task.prompt[-1].get("content", ""))
-        )
+        last = task.prompt if isinstance(task.prompt, str) else task.prompt[-1:]
+        question = prompt_text(last)
         answer = completion.text[begin:].strip()
         verdicts = await asyncio.gather(
             *(self.judge.judged(question, text, answer) for text, _ in criteria)

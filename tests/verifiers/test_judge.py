@@ -312,18 +312,23 @@ def test_settings_that_cannot_work(settings, said):
 def test_a_rubric_is_a_part_with_bounds():
     """2 of weights 2 + 1: two thirds; a task's own criteria come first; what cannot be judged is UNSCORED."""
 
+    asked = []
+
     def says_of(prompt):
+        asked.append(prompt)
         return "WRONG" if "short" in prompt else 500 if "broken" in prompt else "CORRECT"
 
     with served(says_of) as (_, url):
         rubric = rlvr.Rubric(judge(url), [("names a source", 2), ("is short", 1)])
         reward = rlvr.Correct(lambda completion, reference: True) + 0.5 * rubric
         rows = [{"prompt": "?", "reference": "x"}, {"prompt": "?", "reference": "x", "rubric": [["is short", 3]]},
-                {"prompt": "?", "reference": "x", "rubric": [["is broken", 1]]}]  # fmt: skip
+                {"prompt": "?", "reference": "x", "rubric": [["is broken", 1]]},
+                {"prompt": [{"role": "user", "content": [{"type": "text", "text": "Seen?"}]}], "reference": "x"}]  # fmt: skip
         env = rlvr.Environment.from_rows(rows, reward=reward)
         assert reward.bounds == (0, 1.5)
         with rlvr.Scorer(env, workers=0) as scorer:
-            scores = [scorer.score(env.task(i), "As Euler says.") for i in range(3)]
+            scores = [scorer.score(env.task(i), "As Euler says.") for i in range(4)]
+    assert "question\nSeen?\n" in asked[-1]
     assert scores[0].parts == {"correct": 1.0, "rubric": pytest.approx(1 / 3)}
     assert scores[1].parts["rubric"] == 0
     assert scores[2].verdict.outcome is Outcome.UNSCORED
