@@ -60,24 +60,27 @@ _LONGEST: Final = 600  # characters of an answer
 _MOST: Final = 10_000  # a coefficient or a count of atoms
 # "==>" before "==", which would leave a sign over
 _ARROW: Final = re.compile(
-    r"\\(?:long)?rightarrow|\\to(?![a-z])|\\rightleftharpoons|\\longrightarrow|<=>|⇌|-{1,3}>|→|⟶|"
-    r"={1,3}>|={1,2}"
+    r"\\(?:[lL]ong)?[rR]ightarrow|\\to(?![a-z])|\\rightleftharpoons|<=>|⇌|-{1,3}>|[→⟶➔➝⇒]|"
+    r"\\xrightarrow(?:\[[^\[\]]*\])?\{(?:[^{}]|\{[^{}]*\})*\}|={1,3}>|={1,2}"
 )
 # "\ce{H2O}", "\mathrm{H_2O}", thin spaces and dollar signs: none of them changes a formula
-_MARKUP: Final = re.compile(r"\\(?:ce|text|mathrm|mathbf|rm|textrm)(?![A-Za-z])|\\[,;:! ]|\$|~")
+_MARKUP: Final = re.compile(
+    r"\\(?:ce|text|mathrm|mathbf|rm|textrm|left|right)(?![A-Za-z])|\\[,;:! ]|\$|~"
+)
 # "(s)", "_{(aq)}": the state is not asked for
 _STATE: Final = re.compile(r"_?\s*\{?\((?:s|l|g|aq)\)\}?")
-_SUBSCRIPTS: Final = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_SIGNS: Final = str.maketrans("₀₁₂₃₄₅₆₇₈₉−•⋅∙", "0123456789-···")
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 # "²⁻" is a charge; digits below the line are counts
 _RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻]")
-# "^{2-}", "^2-" and "^-"
-_CHARGE: Final = re.compile(r"\^\s*(?:\{\s*(\d?)\s*([+-])\s*\}|(\d?)([+-]))")
-# Of SO42- and Hg22+ the second digit is the charge, of Fe3+ the only one: no metal is a chain.
+# "^{2-}", "(2-)" and "{-}", "^2-" and "^-", "^{-2}" and "^-2"
+_CHARGE: Final = re.compile(r"\^?\s*[({]\s*\d?\s*[+-]\s*[)}]|\^\s*\d?[+-](?!\d)|\^\s*\{?[+-]\d\}?")
+# Of SO42-, SO4 2- and [SO4]2- the last digit is the charge, of Fe3+ and 5Fe3+ the one behind the
+# metal, which is no chain.
 _PLAIN_CHARGE: Final = re.compile(
-    r"(?:(?<=[A-Za-z)]\d)|(?<![A-Za-z\d)\]])(?P<metal>Li|Be|Na|Mg|Al|Ca|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|"
-    r"Cu|Zn|"
-    r"Sr|Ag|Cd|Sn|Ba|La|Ce|Pt|Au|Pb|Bi|U))(?P<size>\d)(?P<sign>\+(?=\s*(?:\+|$))|-(?!>))"
+    r"(?:(?<=[A-Za-z)]\d) ?|(?<=\])|(?<![A-Za-z\d)\]])(?P<metal>\d{0,4}"
+    r"(?:Li|Be|Na|Mg|Al|Ca|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|Cu|Zn|Sr|Ag|Cd|Sn|Ba|La|Ce|Pt|Au|Pb|Bi|U)))"
+    r"(?P<size>\d)(?P<sign>\+(?=\s*(?:\+|$))|-(?!>))"
 )
 # "OH-" and "Na+": a plus only at the end or before another plus, since it also adds substances;
 # no minus of an arrow
@@ -98,6 +101,8 @@ _TOKEN: Final = re.compile(
     r"([A-Z][a-z]?)(\d{0,4})|([(\[])|([)\]])(\d{0,4})|[·.*](\d{0,2})|<(\d)([+-])>$"
 )
 
+# "[SO4]<2->" is "SO4<2->"
+_ENCLOSED: Final = re.compile(r"\A\[([^\[\]]*)\](<\d[+-]>)\Z")
 # The name behind a formula, as in "Al2(SO4)3 (aluminium sulfate)"; "(aq)" and "(or AlSO4)" are
 # none.
 _NAMED: Final = re.compile(
@@ -268,15 +273,10 @@ def _plain(text: str) -> str:
     text = _RAISED.sub(
         lambda raised: f"^{{{raised[0].translate(_SUPERSCRIPTS)}}}", _MARKUP.sub(" ", text)
     )
-    text = (
-        text.translate(_SUBSCRIPTS)
-        .replace("−", "-")
-        .replace("\\cdot", "·")
-        .replace("\\bullet", "·")
-    )
+    text = text.translate(_SIGNS).replace("\\cdot", "·").replace("\\bullet", "·")
     # charges go into "<2+>" before braces and spaces are dropped: "^{2+}" would else be a 2 of the
     # atom before it
-    text = _CHARGE.sub(lambda found: f"<{found[1] or found[3] or 1}{found[2] or found[4]}>", text)
+    text = _CHARGE.sub(_in_angles, text)
     # arrows beside a substance say that it escapes as a gas or settles
     text = _STATE.sub("", text).strip(" ↓↑")
     text = _PLAIN_CHARGE.sub(r"\g<metal><\g<size>\g<sign>>", text)
@@ -284,9 +284,15 @@ def _plain(text: str) -> str:
     return re.sub(r"[\s{}_]", "", text)
 
 
+def _in_angles(charge: re.Match[str]) -> str:
+    size = next(filter(str.isdigit, charge[0]), "1")
+    return f"<{size}{'+' if '+' in charge[0] else '-'}>"
+
+
 @lru_cache(maxsize=4096)
 def _species(text: str) -> Species | None:
     """One formula without markup."""
+    text = _ENCLOSED.sub(r"\1\2", text)
     stack: list[Counter[str]] = [Counter()]
     parts: list[Counter[str]] = []
     factors: list[int] = []

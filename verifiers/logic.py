@@ -342,7 +342,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         size = len(reference)
         bare = _ROWS.sub("\n", answer.text.replace("\\\\", "\n"))
         # a matrix of LaTeX, and lines of a table
-        bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}|\\hline", "", bare)
+        bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}(?:\{[clr|]{1,20}\})?|\\hline", "", bare)
         bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare.translate(WIDE_DIGITS)).rstrip(".")
         lines = [line for line in re.split(r"[\n/]", bare) if line.strip("-+=")]
         # before digits are counted: "1: 2 3 4 1" has five
