@@ -51,7 +51,7 @@ class ImplicitRewards(SecondModel):
         assert micro.outcomes is not None
         # Completions of the whole update on all ranks.
         n, outcomes = len(whole.rows), micro.outcomes
-        logprobs = self.model.logprobs(micro.rows, self.learner.config.temperature)
+        logprobs = self.model.logprobs(micro.rows, self.learner.temperature)
         # A sum over tokens: the reward of a completion is the sum of those of its tokens.
         h = gains(logprobs, micro.ref_logprobs, micro.completion_mask, length="sum")
         rewards = self.settings.beta * h

@@ -134,6 +134,12 @@ class Learner:
         """Learning rate of the next update."""
         return scheduled_rate(self.config.lr, self.config.schedule, self._clock, self.updates)
 
+    @property
+    def temperature(self) -> float:
+        """At which losses read log-probabilities: that of sampling, whose ratios they have; 1 for
+        losses of examples, which are of the model itself, whatever sampled these."""
+        return self.config.temperature if self.algorithm.examples is None else 1.0
+
     def begin_at(self, step: int) -> None:
         """Let the parts know where a run continues.
 
@@ -190,7 +196,7 @@ class Learner:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def logprobs(self, rows: Sequence[Rollout], policy: Policy) -> Float[Tensor, "B T"]:
-        """Log-probabilities of completion tokens at the training temperature, on the CPU.
+        """Log-probabilities of completion tokens at the losses' temperature, on the CPU.
 
         Args:
             rows: B rollouts.
@@ -198,7 +204,7 @@ class Learner:
         """
         # float32 on the CPU: a batch's columns are kept
         # for the whole step, beside the device's memory.
-        return policy.logprobs(rows, self.config.temperature).float().cpu()
+        return policy.logprobs(rows, self.temperature).float().cpu()
 
     def prepared(self, batch: Batch) -> Batch:
         """The batch with what advantages and losses need, computed with the weights before the
@@ -446,7 +452,7 @@ class Learner:
             mini: the rows of a micro-batch.
             whole: the denominators of the update.
         """
-        batch, temperature = mini.on(self.policy.device), self.config.temperature
+        batch, temperature = mini.on(self.policy.device), self.temperature
         entropies, mask = None, batch.completion_mask
         reader_values: dict[str, Tensor] = {}
         if self._reader is not None:

@@ -118,7 +118,7 @@ class HighEntropy(LearnerPart):
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def before(self, batch: Batch) -> Batch:
         learner = self.learner
-        share, temperature = learner.algorithm.entropy_share, learner.config.temperature
+        share, temperature = learner.algorithm.entropy_share, learner.temperature
         both_values = learner.policy.logprobs(batch.rows, temperature, with_entropy=True)
         logprobs, entropies = (values.float().cpu() for values in both_values)
         old = logprobs if learner.algorithm.correction else None  # which needs no second pass then

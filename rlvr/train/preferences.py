@@ -231,7 +231,7 @@ class ExampleLosses(LearnerPart):
             part.see_examples(micro)
 
     def _logprobs(self, rows: Sequence[TrainedRow]) -> Float[Tensor, "N T"]:
-        return self.learner.policy.logprobs(rows, self.learner.config.temperature)
+        return self.learner.policy.logprobs(rows, self.learner.temperature)
 
     def _reference_logprobs(self, rows: Sequence[TrainedRow]) -> Tensor | None:
         """With gradients on, or off: as `Policy.logprobs`, which on several ranks computes the rows
@@ -239,7 +239,7 @@ class ExampleLosses(LearnerPart):
         reference = self.learner.part(Reference)
         if reference is None:
             return None
-        return reference.policy.logprobs(rows, self.learner.config.temperature).detach()
+        return reference.policy.logprobs(rows, self.learner.temperature).detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_point(self, examples: Sequence[Example]) -> Tensor:

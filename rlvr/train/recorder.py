@@ -81,7 +81,7 @@ class StepWriter(LearnerPart):
             "trainer": f"rlvr {version('rlvr')}",
             "ranks": self.learner.ranks.world,
             "precision": config.precision,
-            "temperature": config.temperature,
+            "temperature": self.learner.temperature,
             "lr": self.learner.lr,
             "seed": config.seed,
             "updates_wanted": config.updates_per_batch,

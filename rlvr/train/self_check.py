@@ -81,7 +81,7 @@ def other_layout(
     for part in policy.micro_batches([rows[i] for i in order]):
         indices = [order[i] for i in part]
         # numpy's maximum keeps a NaN, which departs; Python's `max` may lose it.
-        off = np.maximum(off, _backward(policy, rows, indices, computed, config.temperature))
+        off = np.maximum(off, _backward(policy, rows, indices, computed, learner.temperature))
     other_sketch = scale * sketch(policy.model)
     for parameter, grad in zip(parameters, saved_grads, strict=True):
         parameter.grad = grad

@@ -137,7 +137,7 @@ class StepRecorder(StepWriter):
     def _sketch_of(self, row: Any) -> NDArray[np.float32]:
         """Of the gradient of the summed log-probabilities of a row's trained tokens."""
         policy = self.learner.policy
-        logprobs = policy.logprobs([row], self.learner.config.temperature)[0]
+        logprobs = policy.logprobs([row], self.learner.temperature)[0]
         mask = torch.tensor(row.completion_mask, device=policy.device)
         if not mask.any():
             return np.zeros(PLACES, np.float32)

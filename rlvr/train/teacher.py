@@ -123,7 +123,7 @@ class Teacher(LearnerPart):
         Args:
             micro: a micro-batch.
         """
-        temperature = self.learner.config.temperature
+        temperature = self.learner.temperature
         sides: list[_Side] = []
 
         def keep(batch: Padded, states: Tensor, head: Any) -> Tensor:

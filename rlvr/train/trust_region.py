@@ -67,7 +67,7 @@ class RegionStep(LearnerPart):
             surrogate,
             replace(mini, completion_mask=mask),
             settings,
-            temperature=learner.config.temperature,
+            temperature=learner.temperature,
         )
         numbers = {
             "loss": -region_step.surrogate,

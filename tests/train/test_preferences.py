@@ -178,6 +178,16 @@ def test_the_loss_is_the_one_by_hand(name: str, tmp_path: Path, full_logprobs):
     assert numbers["loss"] == pytest.approx(by_hand(name, made, given, full_logprobs), abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["dpo", "rft"])
+def test_a_sampling_temperature_does_not_change_a_loss_of_examples(name: str, tmp_path: Path):
+    """Papers and TRL read the model itself: --temperature 0.6, meant for evaluations, fine-tuned softmax(z / 0.6)."""
+    plain, cool = learner(name, tmp_path), learner(name, tmp_path)
+    cool.config = config(tmp_path, algorithm=cool.algorithm, temperature=0.6).resolve()
+    (a, numbers), (b, others) = gradient(plain, of(name)), gradient(cool, of(name))
+    assert torch.equal(a, b)
+    assert numbers == others
+
+
 def test_no_two_losses_have_the_same_gradient(tmp_path: Path):
     """A trainer that fell back to one loss for every name would be seen here."""
     found = {name: gradient(learner(name, tmp_path), of(name))[0] for name in LOSSES}

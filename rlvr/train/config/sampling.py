@@ -63,7 +63,8 @@ class SamplingSettings(Settings):
 
     Attributes:
         max_tokens: Most tokens of a completion.
-        temperature: Sampling temperature.  None: the algorithm's.
+        temperature: Sampling temperature.  Losses are at it too, but for those of pairs, labels
+            and right completions, which are of the model itself.  None: the algorithm's.
         stop: TextList that end a completion.
         overlong: What is done with truncated completions: keep (train on them), mask (leave them
             out of the loss), soft (lower the score of long ones, as DAPO does) or soft+mask (both).
