@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -164,15 +164,8 @@ class Learner:
         Args:
             config: settings of the next step.
         """
-        before, after, running = self.config.algorithm, config.algorithm, self.algorithm
-        # What has moved from where the setting was, such as an adaptive β, stays where the setting
-        # itself has not changed.
-        adapted = {
-            name: getattr(running, name)
-            for name in (number.name for number in fields(running))
-            if getattr(running, name) != getattr(before, name) == getattr(after, name)
-        }
-        self.config, self.algorithm = config, after.copy_with(**adapted)
+        self.algorithm = _keep_adapted(self.algorithm, self.config.algorithm, config.algorithm)
+        self.config = config
         self._take_parts(parts_of(self, self.parts))
 
     def begin_schedule(self, left_steps: int, **others: Any) -> None:
@@ -588,6 +581,24 @@ class Learner:
                 raise DataError(f"this checkpoint has no {part.name}; give a new folder")
             if part.name:
                 part.load(saved_parts[part.name])
+
+
+def _keep_adapted(running: Any, before: Any, after: Any) -> Any:
+    """An algorithm, or a part of it, with other settings: a number that has moved from where its
+    setting was, such as an adaptive β, stays where that setting is the same.
+
+    Args:
+        running: with the numbers of now.
+        before, after: as the settings had it, and have it.
+    """
+    kept = {}
+    for number in fields(running):
+        now, old, new = (getattr(one, number.name) for one in (running, before, after))
+        if old == new:
+            kept[number.name] = now
+        elif is_dataclass(now) and type(now) is type(old) is type(new):
+            kept[number.name] = _keep_adapted(now, old, new)
+    return replace(after, **kept)
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

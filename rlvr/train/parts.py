@@ -300,9 +300,9 @@ class TrustPenalty(_Coefficient):
 
     def measure_kl(self, batch: Batch) -> Tensor:
         current = self.learner.logprobs(batch.rows, self.learner.policy)
-        return kl_loss(
-            batch.behaviour_logprobs, current, batch.completion_mask, estimator="k3"
-        ).sum()
+        # From where the loss's penalty is measured, so that what it cannot move does not count.
+        before, mask = batch.ratio_logprobs, batch.completion_mask
+        return kl_loss(before, current, mask, estimator="k3").sum()
 
 
 class Likelihood(LearnerPart):

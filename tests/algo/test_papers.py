@@ -107,6 +107,8 @@ def test_the_command_shows_every_name_and_number(say, monkeypatch, name):
         ("dapo", {"entropy": -0.01}, r"entropy is -0\.01; it must be a number of at least 0"),
         ("reinforce", {"epochs": 2}, r"epochs is no number of reinforce; grpo, "),
         ("grpo_process", {"kl_place": "reward"}, r"no place for a KL penalty in the rew"),
+        # GDPO reads the parts of a reward, in which a penalty would be lost without a word.
+        ("gdpo", {"kl_coefficient": 0.1, "kl_place": "reward"}, r"gdpo has no place for a KL pen"),
         ("dapo", {"reset_every_steps": 10}, r"reset without kl"),
         (
             "dapo",

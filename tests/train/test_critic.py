@@ -9,11 +9,12 @@ import torch
 
 import rlvr
 from rlvr.algo.papers import load_algorithm
-from rlvr.algo.parts import Critic, EntropyTarget, Kl, Mixing, Reset, Subset, Trust
+from rlvr.algo.papers.numbers import changed
+from rlvr.algo.parts import Correction, Critic, EntropyTarget, Kl, Mixing, Reset, Subset, Trust
 from rlvr.errors import DataError, UsageError
 from rlvr.train.credit import collate, credit
 from rlvr.train.critic import CriticLearner
-from rlvr.train.parts import EntropyBonus, Reference, SubsetChoice
+from rlvr.train.parts import EntropyBonus, Reference, SubsetChoice, TrustPenalty
 from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
 from tests.train.test_learner import batch_of, learner, own_folder, rollout  # noqa: F401  `own_folder` is used by all
@@ -166,6 +167,29 @@ def test_the_reference_is_mixed():
     now = torch.cat([p.detach().flatten() for p in made.part(Reference).policy.model.parameters()])
     torch.testing.assert_close(now, 0.6 * weights(made) + 0.4 * was)
     assert not torch.equal(now, was)
+
+
+def test_the_penalty_follows_the_divergence_that_it_is_of():
+    """With a correction ratios are to the trainer's own log-probabilities.  Before an update these are the policy's;
+    the sampler's are far off, and a coefficient that followed them would rise without end."""
+    trust, correction = Trust(target=1e-4), (Correction(),)
+    algorithm = dataclasses.replace(load_algorithm("ppo_kl"), trust=trust, correction=correction)
+    made = learner(algorithm, group_size=6)
+    numbers = made.part(TrustPenalty).after(made.prepared(batch_of()))
+    assert numbers == {"trust_measured": 0.0, "trust_coefficient": 0.5}
+
+
+def test_what_has_adapted_stays_where_a_stage_changes_another_number():
+    """β has doubled to 2 when its target changes; a stage that names β itself says where it goes on."""
+    trust = Trust(target=1e-4)
+    made = learner(dataclasses.replace(load_algorithm("ppo_kl"), trust=trust), group_size=6)
+    made.update(ready(made), [range(6)], pytest.fail)
+    for changes, coefficient in (({"target": 1e-3}, 2.0), ({"coefficient": 0.5}, 0.5)):
+        algorithm = changed(made.config.algorithm, {f"trust_{n}": x for n, x in changes.items()})
+        made.change(dataclasses.replace(made.config, algorithm=algorithm, written={}))
+        assert made.algorithm.trust == dataclasses.replace(
+            trust, **({"target": 1e-3} | {"coefficient": coefficient})
+        )
 
 
 def test_coefficients_follow_what_is_measured():

@@ -40,6 +40,7 @@ class GDPO(Proximal):
     )
     needs = frozenset({"siblings"})
     reads = frozenset({"score_parts"})
+    takes_rewards = False
     updates = 4
 
     clip: Clip = Clip(low=0.2, high=0.2)
