@@ -201,6 +201,10 @@ def _with_factor_inside(node: Node) -> Node:
 def _expressions(a: Node, b: Node) -> bool:
     if same_operation(a, b):
         return True
+    for name in {node.value for node in (*walk(a), *walk(b)) if _is_primitive(node)}:
+        rate, other_rate = _derivative(a, name), _derivative(b, name)
+        if rate and other_rate:
+            return _has_same_constant(a, b) and probing.equal(rate, other_rate)
     # By values first: what follows is for letters that may be renamed.
     if probing.equal(a, b):
         return True
@@ -214,6 +218,35 @@ def _expressions(a: Node, b: Node) -> bool:
         return False
     # C is dropped on both sides; what is left must differ by a constant.
     return probing.shift(_put(a, left, num(0)), _put(b, right, num(0)))
+
+
+def _is_primitive(node: Node) -> bool:
+    return node.op == "int" and len(node.args) == 1
+
+
+def _has_same_constant(a: Node, b: Node) -> bool:
+    """x^2 + 7 is neither x^2 + C nor x^2, to which C may be added."""
+    constants = _constant(a), _constant(b)
+    if None not in constants:
+        return True
+    return constants[1] is None and probing.equal(*map(_constant_terms, (a, b)))
+
+
+def _constant_terms(node: Node) -> Node:
+    terms = node.args if node.op == "add" else ()
+    return Node("add", (num(0), *(term for term in terms if not free_symbols(term))))
+
+
+def _derivative(node: Node, name: str) -> Node | None:
+    """Without the integral sign where that stands before a term; None where it stands elsewhere."""
+    node = _with_factor_inside(node)
+    if _is_primitive(node) and node.value == name:
+        return node.args[0]
+    if not any(map(_is_primitive, walk(node))):
+        return Node("diff", (node,), (name, 1))
+    terms = [_derivative(arg, name) for arg in node.args] if node.op in ("add", "neg") else []
+    rates = tuple(filter(None, terms))
+    return Node(node.op, rates) if len(rates) == len(node.args) else None
 
 
 def _rename_variable(a: Node, b: Node) -> tuple[str, str] | None:

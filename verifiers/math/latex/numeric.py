@@ -320,10 +320,11 @@ class Evaluation:
     def _integral(self, node: Node) -> Number:
         """By its antiderivative; a rough quadrature guards against one that jumps between the
         limits."""
-        value = None
         if len(node.args) > 1 and not self.checking and is_smooth(node):
             value = integral(node, self.point, self.budget)
-        value = self._symbolic(node) if value is None else value
+            if value is not None:
+                return value
+        value = self._symbolic(node)
         if len(node.args) > 1 and not self.checking:
             check = Evaluation(
                 self.point, real=self.real, log_base=self.log_base, budget=self.budget

@@ -8,24 +8,22 @@ square roots, logarithms, exponentials, trigonometric and hyperbolic functions a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache, reduce
 
 from flint import acb, arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge
+from rlvr.verifiers.math.latex.termwise import Unsuited, integral_of_terms
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, size
-from rlvr.verifiers.math.latex.values import Number, as_number
+from rlvr.verifiers.math.latex.values import Number, Undefined, as_number
 
 __all__ = ["integral", "is_smooth"]
 
 _MOST_BALLS = 1_000  # at which an integrand is looked at; smooth ones take some 200
 _NODES_A_STEP = 2
 _I, _NOTHING = acb(0, 1), acb(float("nan"))
-
-
-class _Unsuited(Exception):
-    """The integrand has a part that this quadrature does not know."""
 
 
 @lru_cache(maxsize=256)
@@ -45,6 +43,8 @@ def is_smooth(node: Node) -> bool:
         return integral(node, somewhere, Budget()) is not None
     except TooLarge:
         return False
+    except Undefined:
+        return True
 
 
 def integral(node: Node, point: Mapping[str, Number], budget: Budget) -> Number | None:
@@ -57,7 +57,12 @@ def integral(node: Node, point: Mapping[str, Number], budget: Budget) -> Number 
 
     Raises:
         TooLarge, PairTooLarge: the budget does not suffice.
+        Undefined: it diverges.
     """
+    with suppress(Unsuited, KeyError):
+        value = _certain(integral_of_terms(node, _Ball(point, False).value, budget))
+        if value is not None:
+            return value
     body, *ends = node.args
     steps = 1 + size(body) // _NODES_A_STEP
     beyond: list[Exception] = []
@@ -68,22 +73,26 @@ def integral(node: Node, point: Mapping[str, Number], budget: Budget) -> Number 
         try:
             budget.spend(steps)
             return _Ball({**point, node.value: z}, analytic).value(body)
-        except (TooLarge, PairTooLarge, _Unsuited, KeyError) as error:  # flint would go on
+        except (TooLarge, PairTooLarge, Unsuited, KeyError) as error:  # flint would go on
             beyond.append(error)
             return _NOTHING
 
     tolerance = arb(2) ** -(ctx.prec // 2)
     try:
         low, high = (_Ball(point, False).value(end) for end in ends)
-    except (_Unsuited, KeyError):
+    except (Unsuited, KeyError):
         return None
     value = acb.integral(
         integrand, low, high, rel_tol=tolerance, abs_tol=tolerance, eval_limit=_MOST_BALLS
     )
     for error in beyond:
-        if isinstance(error, _Unsuited | KeyError):
+        if isinstance(error, Unsuited | KeyError):
             return None
         raise error
+    return _certain(value)
+
+
+def _certain(value: acb) -> Number | None:
     # As many digits as a ball must have to be taken for 0.
     if not value.is_finite() or value.rel_one_accuracy_bits() < ctx.prec // 3 + 8:
         return None
@@ -99,7 +108,7 @@ class _Ball:
     def value(self, node: Node) -> acb:
         rule = _RULES.get(node.op)
         if rule is None:
-            raise _Unsuited
+            raise Unsuited
         return rule(self, node)
 
     def _values(self, node: Node) -> list[acb]:
@@ -115,18 +124,18 @@ class _Ball:
         if whole.op == "num" and whole.value.denominator == 1:
             return below ** (sign * int(whole.value))
         if free_symbols(base) and not free_symbols(exponent):
-            raise _Unsuited  # an odd root is real of negative numbers
+            raise Unsuited  # an odd root is real of negative numbers
         return (self.value(exponent) * self.log(below)).exp()
 
     def _root(self, node: Node) -> acb:
         if node.args[1] != Node("num", (), Fraction(2)):
-            raise _Unsuited
+            raise Unsuited
         return self.sqrt(self.value(node.args[0]))
 
     def _call(self, node: Node) -> acb:
         rule = _FUNCTIONS.get(node.value)
         if rule is None or len(node.args) != 1:
-            raise _Unsuited
+            raise Unsuited
         return rule(self, self.value(node.args[0]))
 
     def log(self, z: acb) -> acb:
@@ -144,7 +153,7 @@ class _Ball:
 
 def _constant(name: str) -> acb:
     if name not in ("pi", "e"):
-        raise _Unsuited
+        raise Unsuited
     return acb(arb.pi() if name == "pi" else arb.const_e())
 
 
