@@ -51,6 +51,7 @@ __all__ = [
     "last_expression",
     "refusal",
     "unwrap",
+    "without_commands",
 ]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
@@ -157,7 +158,7 @@ _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 # ". " and ".$ ", not the point of "3.5"
 _SENTENCE_END = re.compile(r"(?<!\\)[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
-    r"答案(?:是|为|為)?[:：]?|"
+    r"答案(?:是|为|為|选|選)?[:：]?|"
     r"^[#*_ \t]{0,12}+(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}"
     r"(?:is\b|are\b|=|:)[*_ \t:}]{0,6}"
     r"(?:(?:clearly|therefore|thus|hence|simply|definitely|indeed|obviously)\b[*_ \t,:]{1,6})?",
@@ -168,15 +169,18 @@ _WEAK_PHRASE = re.compile(  # what marks an answer only where nothing above does
     r"\banswer\b[*_ ]{0,4}(?:should|must|would|will|has to) be\b[*_ \t:]{0,6}|"
     r"\b(?:correct|right|best) (?:answer )?(?:option|choice)[*_ ]{0,4}(?:is\b|:)[*_ \t:]{0,6}|"
     r"\bi (?:would )?(?:choose|pick|select|go with)\b[*_ \t:]{0,6}|"
-    r"^[#*_ \t]{0,12}+(?:ans|antwort|réponse|respuesta|risposta|resposta|ответ|정답|答え|回答|解答)"
+    r"(?<!不)(?:故|应|應)[选選][:：]? ?|"
+    r"^[#*_ \t]{0,12}+(?:(?:richtige|bonne|правильный|верный|doğru|poprawna) )?"
+    r"(?:ans|antwort|réponse|respuesta|risposta|resposta|ответ|cevap|odpowiedź|jawaban|đáp án|"
+    r"الإجابة|الجواب|उत्तर|정답|答え|回答|解答)(?: (?:corre\w{1,6}|final\w{0,2}))?"
     r"[*_ \t]{0,8}[:：][*_ \t]{0,6}",
     re.IGNORECASE | re.MULTILINE,
 )
 _DOTLESS = {0x130: "i", 0x131: "i"}  # patterns that ignore case take these for an i
 _PHRASE_WORDS = ("answer", "答案")  # each match has one
 _WEAK_PHRASE_WORDS = (
-    "answer choice option choose pick select go ans antwort réponse respuesta risposta resposta 답 "
-    "答え 回答 解答"
+    "answer choice option choose pick select go ans antwort réponse respuesta risposta resposta "
+    "ответ cevap odpowiedź jawaban đáp الإجابة الجواب उत्तर 답 答え 回答 解答 选 選"
 ).split()
 # "The answer is 5 because 2 + 3 = 5": else the whole of it would be the answer
 _REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
@@ -209,6 +213,11 @@ _OPENING = tuple(opening for opening, _ in _AROUND)
 _COMMAND = re.compile(
     r"\\(?:boxed|fbox|framebox|text|textbf|textit|mathrm|mathbf|mbox|textrm)\s?\{"
 )
+_STYLED = re.compile(
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname)\s?\{([^{}\\]*)\}"
+)
+_DEGREES = re.compile(r"\^\s?(?:\\circ|\{\s?\\circ\s?\})")
+_ESCAPED = re.compile(r"\\([%$&#_,;:! ])")
 _NEAR = 80  # characters before a box in which the words are that name it
 _ENDING = 300  # characters at the end in which the last line and sentence are looked for
 # an instruction that is repeated has a box and no answer
@@ -382,6 +391,19 @@ def unwrap(answer: str) -> str:
             break
         answer = inner
     return answer
+
+
+def without_commands(answer: str) -> str:
+    r"""The answer with the contents of `\text{}` and its like in their place, signs for `\%`, `\$`,
+    `^\circ` and `{,}`, and spaces for `\,` and its like; other commands stay.
+
+    Args:
+        answer: in LaTeX, or a plain text.
+    """
+    if "\\" not in answer and "{,}" not in answer:
+        return answer
+    plain = _STYLED.sub(r"\1", _DEGREES.sub("°", answer.replace("{,}", ",")))
+    return _ESCAPED.sub(lambda sign: sign[1] if sign[1] in "%$&#_" else " ", plain)
 
 
 def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.answers import Answer, Form, without_commands
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import MathPolicy, MathVerifier
 from rlvr.verifiers.short_answers import kept_of_two, tokens, within_sentence
@@ -138,7 +138,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
             reference: from `read`.
         """
         # full-width letters and digits, as East Asian keyboards write them
-        text = unicodedata.normalize("NFKC", answer.text)
+        text = _bare(answer.text)
         named = _name_options(text, reference.options)
         # "B, not A" names two letters and means one of them
         if not named and (last_half := kept_of_two(text)) != text:
@@ -172,8 +172,12 @@ def _fold_options(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return plain, [option.casefold() for option in plain]
 
 
+def _bare(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", without_commands(text)).rstrip("。").split())
+
+
 def _plain(text: str) -> str:
-    plain = " ".join(unicodedata.normalize("NFKC", text).split())
+    plain = _bare(text)
     return plain.rstrip(". ") or plain
 
 

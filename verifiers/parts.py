@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.text import ANSWER_TAGS
 from rlvr.types import JsonObject, Outcome, Verdict
-from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.answers import Answer, Form, unwrap, without_commands
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.json_schema import read_strict_json
 from rlvr.verifiers.matching import has_perfect_matching
@@ -133,7 +133,7 @@ def _json_or_none(text: str) -> object:
 
 def _items(text: str, reference: _Items) -> list[str]:
     """The items of an answer, without a name before each, as in "x = 2, x = 3"."""
-    items = _split_items(text, reference)
+    items = [unwrap(item) for item in _split_items(without_commands(text), reference)]
     # where the reference names its unknowns, which is which counts
     if any("=" in text for texts in reference for text in texts):
         return items
@@ -145,6 +145,8 @@ def _split_items(text: str, reference: _Items) -> list[str]:
     lines = [line for line in text.splitlines() if line.strip()]
     # a list of JSON may have one item on each line
     if len(lines) > 1 and not text.lstrip().startswith("["):
+        if lines[0].rstrip(" *").endswith(":") and all(map(_MARK.match, lines[1:])):
+            lines = lines[1:]  # "The colours are:"
         return [_MARK.sub("", line).strip(" |").rstrip(",;") for line in lines]
     line = " ".join(lines).strip()
     decoded = _json_or_none(line)
@@ -160,7 +162,7 @@ def _split_items(text: str, reference: _Items) -> list[str]:
             break
     reference_texts = [text for texts in reference for text in texts]
     if ";" in line or any("," in reference_text for reference_text in reference_texts):
-        return [piece.strip() for piece in line.split(";")]
+        return [piece.strip() for piece in re.split(r";(?:\s*and\b)?", line)]
     if not any(re.search(r"\band\b|&", reference_text) for reference_text in reference_texts):
         line = re.sub(r",?\s+(?:and|&)\s+", ", ", line)
     # not at the comma of "1,200"
@@ -305,7 +307,7 @@ def _read_named_parts(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
     """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon or a comma."""
     # the longest name first: "a1" is not the part "a"
     listed = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    begins = r"(?:^|[\n;,])[ \t|]{0,8}[-*•]{0,8}[ \t]{0,8}(?:part[ \t]{1,8})?"
+    begins = r"(?:^|[\n;,])[ \t|]{0,8}[-*•#]{0,8}[ \t]{0,8}(?:part[ \t]{1,8})?"
     in_brackets = rf"\(({listed})\)[ \t]*[:=.]?"
     plain = rf"\*{{0,2}}({listed})\*{{0,2}}[ \t]*[:=)|]"
     # "(a) 5", "a: 5", "**a** = 5", "part a) 5" and a row of a table, "| a | 5"

@@ -15,6 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from rlvr.verifiers.answers import without_commands
 from rlvr.verifiers.math.clock import time_of_day
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
 from rlvr.verifiers.math.words import number
@@ -36,12 +37,19 @@ _WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000
 # words keep the apostrophe inside them ("O'Brien"); any other sign is a token of its own, so that
 # "C++" differs from "C"
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\s\w]|_")
-_DROPPED: Final = frozenset(".,;:!?\"'“”‘’`()[]{}«»…¿¡*_-–—‐")
+_DROPPED: Final = frozenset(".,;:!?\"'“”‘’`()[]{}«»…¿¡*_-–—‐。、「」『』《》")
 # "well-known" may be one word or two; "3-4", "T-1" and "x-y" stay
 _HYPHEN: Final = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
-# "5 or" and "5 maybe" are not five of something: a hedge is no noun
+# "5 or", "5 squared" and "5 tenths" are not five of something: they say another number, or doubt
 _NO_NOUNS: Final = frozenset(
-    "or and maybe perhaps probably possibly not no ish off more less".split()
+    "or and maybe perhaps probably possibly not no ish off more les wrong incorrect false bc plu "
+    "minu negative squared cubed factorial mod pi tenth hundredth thousandth millionth billionth "
+    "mil mn bn lakh crore binary hex octal".split()
+)
+# these are, where the question counts them: "How many quarters?"
+_PARTS: Final = frozenset(
+    "half halve third quarter fourth fifth sixth seventh eighth ninth pair couple score "
+    "gros".split()
 )
 _ARTICLES: Final = frozenset(("a", "an", "the"))
 # "The Who" and "The Band" are names: without the article they are other words
@@ -56,7 +64,7 @@ _SCALES: Final = {
     "trillion": 10**12,
     "dozen": 12,
 }
-_CURRENCIES: Final = {
+_UNITS: Final = {
     "dollar": "$",
     "usd": "$",
     "euro": "€",
@@ -66,10 +74,17 @@ _CURRENCIES: Final = {
     "yen": "¥",
     "jpy": "¥",
     "percent": "%",
+    **dict.fromkeys(("bce", "b.c", "b.c.e"), "bc"),
+    **dict.fromkeys(("c", "celsiu", "degree celsiu", "degrees celsiu", "degrees c"), "°c"),
+    **dict.fromkeys(
+        ("f", "fahrenheit", "degree fahrenheit", "degrees fahrenheit", "degrees f"), "°f"
+    ),
 }
+"""Units by what they are called, in small letters and without a last s."""
 _VULGAR: Final = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _NUMBER: Final = re.compile(
-    rf"""(?P<sign>[-+−–]?)\s?(?:US(?=\$))?(?P<before>[$€£¥]?)\s?(?P<minus>[-−]?)
+    rf"""(?P<sign>[-+−–]?)\s?(?:US(?=\$))?
+    (?P<before>(?:USD|EUR|GBP|JPY)(?=\s)|[$€£¥]?)\s?(?P<minus>[-−]?)
     (?:(?P<whole>\d{{1,3}}(?:,\d{{3}})+|\d{{1,40}})?(?P<part>\.\d{{1,40}})?
        (?:[eE](?P<power>[+-]?\d{{1,3}})
          |\s?(?:×|x|\*|\\times|·)\s?10\s?\^?\s?\{{?(?P<ten>[+\-−]?\d{{1,3}})\}}?)?
@@ -88,6 +103,7 @@ _DATES: Final = tuple(
         r"(?P<year>\d{4})-(?P<number>\d{1,2})-(?P<day>\d{1,2})",
         rf"{_MONTH} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?",
         rf"(?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? (?P<year>\d{{4}}))?",
+        rf"(?P<day>\d{{1,2}})-{_MONTH}-(?P<year>\d{{4}})",
         rf"{_MONTH},? (?P<year>\d{{4}})",
         r"(?P<day>\d{1,2})\.(?P<number>\d{1,2})\.(?P<year>\d{4})",
         r"(?P<day>1[3-9]|2\d|3[01])/(?P<number>\d{1,2})/(?P<year>\d{4})",
@@ -106,7 +122,7 @@ _PERCENT: Final = re.compile(r"\bper ?cent|%", re.IGNORECASE)
 _PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
 _AND_LAST: Final = re.compile(r",? and |(?<=[^\W\d_])(?: ?/ ?|; )(?=[^\W\d_])")
 _LEAD_IN: Final = re.compile(
-    r"(?:(?:so|thus|hence|therefore),? )?(?:it|that|this|they)"
+    r"\A(?:(?:so|thus|hence|therefore),? )?(?:it|that|this|they)"
     r"(?:['’]s|['’]re| is| was| are| were) ",
     re.IGNORECASE,
 )
@@ -142,7 +158,7 @@ _TURNING: Final = frozenset("of than like as".split())
 _DENIALS: Final = frozenset("not n't isn't aren't wasn't weren't don't doesn't didn't".split())
 _WORD_EDGES: Final = ".,;:!\"'“”‘’`()[]*_—–"
 _ENDINGS: Final = ("ing", "ed", "es", "s", "d")
-_VERDICT: Final = re.compile(r"(?P<truth>yes|no)[,.;!:—–-]+ (?P<why>.{1,200})", re.IGNORECASE)
+_VERDICT: Final = re.compile(r"(?P<truth>yes|no) ?[,.;!:—–-]+ (?P<why>.{1,200})", re.IGNORECASE)
 _YEAR: Final = re.compile(r"[12]\d{3}")
 _PAST: Final = {
     past: verb
@@ -297,7 +313,9 @@ def _is_passed(
 @lru_cache(maxsize=512)
 def _question_words(prompt: str) -> frozenset[str]:
     words = {word.strip(_WORD_EDGES + "?").casefold() for word in prompt[:_LONGEST_PROMPT].split()}
-    return frozenset(words | set(map(_stem, words)))
+    # "leave" and "leaves" have the stem "leav" in common
+    without_e = {word[:-1] for word in words if word.endswith(("e", "es", "ed"))}
+    return frozenset(words | set(map(_stem, words)) | without_e)
 
 
 def _stem(word: str) -> str:
@@ -338,7 +356,7 @@ def _same(said: str, right: str, prompt: str) -> bool:
     # an amount is answered by an amount alone, in digits or in words
     if (amount := _amount(right)) is not None:
         amount_said = _amount(said)
-        return amount_said is not None and _same_amount(amount_said, amount)
+        return amount_said is not None and _same_amount(amount_said, amount, prompt)
     if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
         return _YES_NO.get(said.casefold().rstrip(".!")) is truth
     if _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right)):
@@ -416,7 +434,7 @@ def tokens(text: str) -> tuple[str, ...]:
 
 def _plain(text: str) -> str:
     plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text)).translate(_WIDE)
-    plain = " ".join(plain.split()).replace("\\%", "%").replace("\\$", "$")
+    plain = " ".join(without_commands(plain).split())
     return _PER_CENT.sub("percent", plain)
 
 
@@ -495,9 +513,7 @@ def _unit(text: str) -> str | None:
         return None
     word = word_text.casefold()
     # three letters and fewer keep their s: "ms" is not the plural of "m"
-    return _CURRENCIES.get(
-        word.removesuffix("s"), word if len(word) < 4 else word.removesuffix("s")
-    )
+    return _UNITS.get(word.removesuffix("s"), word if len(word) < 4 else word.removesuffix("s"))
 
 
 def _spelt(text: str) -> Amount | None:
@@ -519,7 +535,7 @@ def _spelt(text: str) -> Amount | None:
     return None
 
 
-def _same_amount(said: Amount, right: Amount) -> bool:
+def _same_amount(said: Amount, right: Amount, prompt: str) -> bool:
     if said.unit == right.unit:
         return said.value == right.value
     # 45 % is 0.45 and not 45: both are brought to a share
@@ -542,7 +558,10 @@ def _same_amount(said: Amount, right: Amount) -> bool:
     if unit[0] in "%$€£¥°" or (_measure(unit) is not None and not (right.unit and _is_time(unit))):
         return False  # 5 is not 5 %, and "5 m" says more than 5
     # "5 apples" answers "5", and "5" answers "5 apples": a noun repeats the question
-    return said.value == right.value and unit.isalpha() and unit not in _NO_NOUNS
+    is_noun = len(unit) > 1 and unit.isalpha() and unit not in _NO_NOUNS
+    if unit in _PARTS:
+        is_noun = unit in _question_words(prompt)
+    return said.value == right.value and is_noun
 
 
 def _measure(unit: str) -> tuple[Fraction, ...] | None:
