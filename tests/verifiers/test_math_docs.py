@@ -84,5 +84,9 @@ def test_every_reason_of_the_code_is_explained():
         for text in sources
         for reason in re.findall(r'Decision\((?:True|False), f?"([a-z-]+)', text)
     }
+    for text in sources:
+        for equal, what in re.findall(r'judged\((.+?), "([a-z]+)"\)', text):
+            given |= {f"same-{what}"} if equal != "False" else set()
+            given |= {f"different-{what}"} if equal != "True" else set()
     assert len(given) > 20
     assert given - {"same-unit"} <= explained

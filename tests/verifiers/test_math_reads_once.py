@@ -14,8 +14,8 @@ from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.reading import read
 
 READERS = {
-    "reading": {"verifier", "api", "given", "engine", "shapes", "differing"},
-    "quantity": {"reading", "relations", "given", "normal"},
+    "reading": {"verifier", "api", "given", "engine", "differing"},
+    "quantity": {"reading", "relations", "given", "normal", "shapes"},
     "relations": {"reading"},
     "clock": {"reading"},
     "arithmetic": {"quantity", "reading", "statement"},
@@ -23,7 +23,7 @@ READERS = {
 }
 """The modules whose functions take text, and who may call these."""
 TAKES_TEXT = set(
-    "read as_list quantity literal word read_measured equation inequality is_name time_of_day date "
+    "read quantity literal word read_measured equation inequality is_name time_of_day date "
     "rational number_tree parse parse_or_none".split()
 )
 

@@ -23,7 +23,7 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.remarks import question
-from rlvr.verifiers.math.statement import leaves
+from rlvr.verifiers.math.statement import in_degrees, leaves, within
 from rlvr.verifiers.math.units import canonical, measure
 
 __all__ = ["FORMS", "NamedForm", "not_as_asked"]
@@ -77,7 +77,8 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
     """
     if _is_for_another(answer, reference, prompt):
         return "another letter"
-    answer, reference = settle_roles(*map(_without_names, (answer, reference)))
+    bare = (within(tree, "named", "family") for tree in (answer, reference))
+    answer, reference = settle_roles(*bare)
     for form in _named_forms(prompt):
         is_due = form.holds(reference)
         if is_due and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
@@ -119,10 +120,6 @@ def _named_units(prompt: str) -> frozenset[str | None]:
     return frozenset(map(canonical, _IN_UNIT.findall(prompt)))
 
 
-def _without_names(tree: Node) -> Node:
-    return _without_names(tree.args[0]) if tree.op in ("named", "family") else tree
-
-
 def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
     """Who asks for meters is not answered in kilometers."""
     if answer.op != "unit" or reference.op not in ("unit", "num"):
@@ -138,12 +135,7 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
 
 
 def _numbers(tree: Node) -> list[Node]:
-    leaves_found = []
-    for leaf in leaves(tree):
-        while leaf.op in ("neg", "percent", "unit"):
-            leaf = leaf.args[0]
-        leaves_found.append(leaf)
-    return leaves_found
+    return [within(leaf, "neg", "percent", "unit") for leaf in leaves(tree)]
 
 
 def _is_whole(node: Node) -> bool:
@@ -267,10 +259,7 @@ def _is_rationalized(tree: Node) -> bool:
 
 
 def _without_degrees(tree: Node) -> bool:
-    return not any(
-        node.op == "deg" or (node.op == "unit" and str(node.value).startswith("degree"))
-        for node in walk(tree)
-    )
+    return not any(node.op == "deg" or in_degrees(node) for node in walk(tree))
 
 
 def _without_pi(tree: Node) -> bool:

@@ -36,7 +36,7 @@ from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.rounding import bounds
-from rlvr.verifiers.math.statement import tree_of
+from rlvr.verifiers.math.statement import tree_of, tree_or_none
 
 __all__ = ["Reply", "Request", "are_operations", "handle", "start"]
 
@@ -109,12 +109,12 @@ def are_operations(answer: Form, reference: Form) -> bool:
     Args:
         answer, reference: their forms.
     """
-    return (
-        isinstance(answer, Quantity)
-        and isinstance(reference, Quantity)
-        and (answer.unit, answer.percent) == (reference.unit, reference.percent)
-        and any(sign in answer.core and sign in reference.core for sign in _OPERATIONS)
-    )
+    if not isinstance(answer, Quantity) or not isinstance(reference, Quantity):
+        return False
+    mine, others = map(tree_or_none, (answer, reference))
+    if (answer.unit, answer.percent) != (reference.unit, reference.percent):
+        return False
+    return any(mine and others and has(mine, op) and has(others, op) for op in equality.OF_TERMS)
 
 
 def _is_same_operation(answer: Form, reference: Form) -> bool:
@@ -169,7 +169,6 @@ _NO_VALUE = (
     "congruent",
     "logic",
 )
-_OPERATIONS = (r"\int", r"\sum", r"\prod")
 _NO_UNIT = (*_NO_VALUE, "matrix")
 _INFINITIES = (INFINITY, MINUS_INFINITY)
 

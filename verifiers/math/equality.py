@@ -43,7 +43,7 @@ from rlvr.verifiers.math.latex.tree import (
 )
 from rlvr.verifiers.math.latex.values import Undefined
 
-__all__ = ["same", "same_operation"]
+__all__ = ["OF_TERMS", "same", "same_operation"]
 
 # Letters that customarily count: k\pi and n\pi are then the same family.
 _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
@@ -161,7 +161,7 @@ def same_operation(a: Node, b: Node) -> bool:
     It needs no value of them.  A factor in front counts as one of each term.
     """
     a, b = _with_factor_inside(a), _with_factor_inside(b)
-    if a.op != b.op or a.op not in _OF_TERMS or not len(a.args) == len(b.args) == 3:
+    if a.op != b.op or a.op not in OF_TERMS or not len(a.args) == len(b.args) == 3:
         return False
     (body, *ends), (other, *other_ends) = a.args, b.args
     index = sym(a.value)
@@ -173,16 +173,15 @@ def same_operation(a: Node, b: Node) -> bool:
         ends = other_ends
     if a.value != b.value and a.value in free_symbols(other):
         return False
-    pairs = zip(ends, other_ends, strict=True)
     try:
-        return all(x == y or probing.equal(x, y) for x, y in pairs) and probing.equal(
-            body, _put(other, b.value, index)
-        )
+        same_ends = all(map(probing.equal, ends, other_ends))
+        return same_ends and probing.equal(body, _put(other, b.value, index))
     except (Undefined, TooLarge):
         return False
 
 
-_OF_TERMS = frozenset(("sum", "prod", "int"))
+OF_TERMS = frozenset(("sum", "prod", "int"))
+"""What may be compared term by term."""
 
 
 def _with_factor_inside(node: Node) -> Node:
@@ -270,13 +269,12 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
     -3\pi/4 + n\pi. But n\pi could be a formula, and then (n+1)\pi is another: only k, or a start of
     its own, tells of a family.
     """
-    if (
-        free_symbols(a) != {left}
-        or free_symbols(b) != {right}
-        or not (_is_angle(a, left) and _is_angle(b, right))
-    ):
+    if free_symbols(a) != {left} or free_symbols(b) != {right}:
         return False
-    (start_a, step_a), (start_b, step_b) = _progression(a, left), _progression(b, right)
+    mine, others = _progression(a, left), _progression(b, right)
+    if mine is None or others is None:
+        return False
+    (start_a, step_a), (start_b, step_b) = mine, others
     # The step may run backwards: k runs through all whole numbers.
     if not (probing.equal(step_a, step_b) or probing.equal(step_a, Node("neg", (step_b,)))):
         return False
@@ -289,22 +287,16 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
     )
 
 
-def _is_angle(node: Node, name: str) -> bool:
-    """Linear in the variable, with pi or degrees in the expression."""
-    if not has(node, "deg") and PI not in list(walk(node)):
-        return False
+def _progression(node: Node, name: str) -> tuple[Node, Node] | None:
+    """Start and step of what is linear in the variable, with pi or degrees in the expression."""
+    if not has(node, "deg") and PI not in walk(node):
+        return None
     # At 0, 1, 2 and 5: a line through the first two must meet the others.
-    at = [_put(node, name, num(integer)) for integer in (0, 1, 2, 5)]
-    step = minus(at[1], at[0])
-    linear = [Node("add", (at[0], Node("mul", (num(integer), step)))) for integer in (2, 5)]
-    return all(
-        probing.equal(x, y) for x, y in zip(linear, at[2:], strict=True)
-    ) and not probing.equal(step, num(0))
-
-
-def _progression(node: Node, name: str) -> tuple[Node, Node]:
-    start = _put(node, name, num(0))
-    return start, Node("add", (_put(node, name, num(1)), Node("neg", (start,))))
+    start, *at = [_put(node, name, num(integer)) for integer in (0, 1, 2, 5)]
+    step = minus(at[0], start)
+    linear = [Node("add", (start, Node("mul", (num(integer), step)))) for integer in (0, 2, 5)]
+    moves, *on_it = map(probing.equal, linear, (at[0], *at[1:]))
+    return (start, step) if all(on_it) and not moves else None
 
 
 def _with_other_constants(a: Node, b: Node) -> bool:
@@ -395,12 +387,7 @@ def _constant(node: Node) -> str | None:
 
 def _relations(a: Node, b: Node) -> bool:
     if "in" in a.value + b.value:
-        return (
-            a.value == b.value
-            and len(a.value) == 1
-            and _same(a.args[0], b.args[0])
-            and _same(a.args[1], b.args[1])
-        )
+        return a.value == b.value == ("in",) and all(map(_same, a.args, b.args))
     if not set(a.value) | set(b.value) <= TURNED.keys():
         raise Unreadable("relations other than of size")
     if len(a.value) != len(b.value):
@@ -478,7 +465,7 @@ def _chains(a: Node, b: Node) -> bool:
     # 3 > x > 1 as 1 < x < 3.
     if a.value != b.value:
         b = Node("rel", b.args[::-1], tuple(TURNED[sign] for sign in b.value[::-1]))
-    return a.value == b.value and all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
+    return a.value == b.value and all(map(_same, a.args, b.args))
 
 
 def _congruences(a: Node, b: Node) -> bool:
@@ -535,7 +522,7 @@ def _in_order(a: Node, b: Node) -> bool:
         return False
     if any(side.op == "matrix" and 1 not in side.value for side in (a, b)):
         return False
-    return all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
+    return all(map(_same, a.args, b.args))
 
 
 def _in_any_order(a: Sequence[Node], b: Sequence[Node]) -> bool:

@@ -31,7 +31,7 @@ from rlvr.verifiers.math.latex.tree import (
 )
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import is_rounded
-from rlvr.verifiers.math.statement import leaves
+from rlvr.verifiers.math.statement import in_degrees, leaves, within
 
 __all__ = ["RULES", "Rule", "is_written_out", "open_kinds", "unfinished"]
 
@@ -171,20 +171,15 @@ def _is_written(answer: Node, reference: Node, policy: MathPolicy) -> bool:
 def _is_exact(leaf: Node, policy: MathPolicy) -> bool:
     """A number that the answer must be too: no angle, which may be given in radians, and nothing
     rounded."""
-    is_angle = leaf.op == "unit" and str(leaf.value).startswith("degree")
-    return is_written_out(leaf) and not is_angle and not _may_be_rounded(leaf, policy)
+    return is_written_out(leaf) and not in_degrees(leaf) and not _may_be_rounded(leaf, policy)
 
 
 def _may_be_rounded(leaf: Node, policy: MathPolicy) -> bool:
-    number = leaf
-    while number.op == "neg" or number.op in _MEASURES:
-        number = number.args[0]
-    value = number.value
+    value = within(leaf, "neg", *_MEASURES).value
     if policy.rounding == "exact" or not isinstance(value, Written):
         return False
-    is_angle = leaf.op == "unit" and str(leaf.value).startswith("degree")
     return bool(value.places) and (
-        policy.rounding == "reference" or is_angle or is_rounded(value, value.places)
+        policy.rounding == "reference" or in_degrees(leaf) or is_rounded(value, value.places)
     )
 
 

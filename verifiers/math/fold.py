@@ -16,6 +16,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeAlias
 
+from rlvr.verifiers.math.cut import brackets, cuts, separator
 from rlvr.verifiers.math.words import number, pairs
 
 __all__ = [
@@ -280,7 +281,18 @@ _NUMERALS = swaps(
     ("(", r"\A([+-]?\d*\.\d*)\((\d{1,40})\)(?=\Z| ?[\"%])", r"\1\\overline{\2}"),  # 0.1(6)
     ("sec", r"(?<=\d)\s{0,2}\\sec\Z", ' "sec"'),
     ("infty", r'(?i)\A"?positive"? ?(?=\\infty)', ""),
-    ("infty", r'(?i)\A"?negative"? ?(?=\\infty)', "-"),
+    *(  # "negative 5", "minus" 5
+        row
+        for sign in ("egative", "inus")
+        for row in (
+            (
+                sign,
+                r'(?i)\A"(?:negative|minus) ([\d.$\\][^"]*)"\Z',
+                lambda m: f"-{_spell_words(m[1]).strip()}",
+            ),
+            (sign, r'(?i)\A"?(?:negative|minus)"? ?(?=[\d.$\\])', "-"),
+        )
+    ),
     ("! ", r"(?<=\d!) (?=\d)", r" \\cdot "),  # 4! 5!
     ("mod", r"\( ?\\?b?mod(?![a-zA-Z]) ?\{? ?(\w{1,9}) ?\}? ?\)", r"\\pmod{\1}"),  # (mod 3)
     *(  # (3)/(4) x
@@ -367,7 +379,7 @@ _GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d
 # \mathrm{e}, \text{i}, \mathrm{d}x are the plain letters.
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
-_BRACKET, _OPENING = re.compile(r"\\[{}]|[(\[{}\]),]"), frozenset(("(", "[", "{", r"\{"))
+_COMMA = separator(",")
 _BRACED = re.compile(r"\{([A-Za-z0-9])\}")
 
 
@@ -651,24 +663,11 @@ def _spell_words(part: str) -> str:
 def _unwrap(text: str) -> str:
     """Drop braces around the whole: `{5}` is 5; `{1, 2}` is a set that has lost its backslashes."""
     text = text.strip()
-    while text[:1] == "{" and text[-1:] == "}" and _encloses(text):
+    while text[:1] == "{" and _encloses(text):
         text = text[1:-1].strip()
     return text
 
 
 def _encloses(text: str) -> bool:
-    """The first brace belongs to the last one, and no comma between them is outside of all other
-    brackets."""
-    depth = 0
-    for match in _BRACKET.finditer(text):
-        if match[0] in _OPENING:
-            depth += 1
-        elif match[0] == ",":
-            # {1, 2} at its own level is a set and keeps its braces.
-            if depth == 1:
-                return False
-        else:
-            depth -= 1
-            if depth == 0:
-                return match.end() == len(text)
-    return False
+    """The first brace belongs to the last one; {1, 2} is a set that has lost its backslashes."""
+    return brackets(text) == ("{", "}") and len(cuts(text[1:-1], _COMMA)[0]) == 1

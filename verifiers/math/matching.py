@@ -11,7 +11,16 @@ from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import Form, Items, Quantity
 from rlvr.verifiers.math.latex.tree import TooLarge
 
-__all__ = ["Decision", "Leaf", "UNDECIDED", "all_of", "any_of", "match_counted", "match_items"]
+__all__ = [
+    "Decision",
+    "Leaf",
+    "UNDECIDED",
+    "all_of",
+    "any_of",
+    "judged",
+    "match_counted",
+    "match_items",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,16 @@ class Decision:
 
     equal: bool | None
     reason: str
+
+
+def judged(equal: bool, what: str) -> Decision:
+    """`same-…` or `different-…`.
+
+    Args:
+        equal: whether both are the same.
+        what: the last word of the reason.
+    """
+    return Decision(equal, f"{'same' if equal else 'different'}-{what}")
 
 
 Leaf: TypeAlias = Callable[[Form, Form], bool]
@@ -80,9 +99,8 @@ def match_counted(
     return _DIFFERENT_ITEMS if decision.equal and not _same_counts(table) else decision
 
 
-_SAME_ITEMS = Decision(True, "same-items")
-_DIFFERENT_ITEMS = Decision(False, "different-items")
-_DIFFERENT_LENGTH = Decision(False, "different-length")
+_SAME_ITEMS, _DIFFERENT_ITEMS = judged(True, "items"), judged(False, "items")
+_DIFFERENT_LENGTH = judged(False, "length")
 _MOST_PAIRS = 2_500  # of items that are written differently
 _IN_ORDER = frozenset(("()", "[]", "(]", "[)", "matrix", "row", ":", "range"))
 
@@ -150,10 +168,10 @@ def all_of(found: Iterable[Decision]) -> Decision:
     """`undecided` only where the symbolic engine could help; not where, say, two words differ."""
     decisions = list(found)
     if any(decision.equal is False for decision in decisions):
-        return Decision(False, "different-items")
+        return _DIFFERENT_ITEMS
     unsure = [decision for decision in decisions if decision.equal is None]
     if not unsure:
-        return Decision(True, "same-items")
+        return _SAME_ITEMS
     # Where the engine cannot help with a part, it is not asked about the whole.
     hopeless = any(decision.reason != "undecided" for decision in unsure)
     return Decision(None, "different-items") if hopeless else UNDECIDED

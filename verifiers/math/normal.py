@@ -27,6 +27,7 @@ from rlvr.verifiers.math.matching import (
     Decision,
     Leaf,
     all_of,
+    judged,
     match_counted,
     match_items,
 )
@@ -35,10 +36,10 @@ from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.quantity import read_measured, scaled
 from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
-    components,
     has_exact_value,
     imaginary_j,
     in_alphabet,
+    in_coordinates,
     in_proportion,
     is_region,
     is_relation,
@@ -46,7 +47,6 @@ from rlvr.verifiers.math.shapes import (
     labels_bind,
     letters,
     may_be_several,
-    point,
     ranking,
     read_again,
     rename,
@@ -89,9 +89,10 @@ _BEARERS = frozenset(
 )
 _NEITHER = re.compile(r"(?:[\w()]+ is )?neither \w+ nor \w+")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
-_VECTORS = frozenset(("()", "matrix", "[]"))
-_DIFFERENT_KIND = Decision(False, "different-kind")
-_LENGTH = Decision(False, "different-length")
+_SAME_TEXT = judged(True, "text")
+_DIFFERENT_KIND = judged(False, "kind")
+_LENGTH = judged(False, "length")
+_UNLIKE = Decision(None, "different-kind")  # which only a reader could compare
 _HALF_DAY_S = 12 * 3600
 _CLOCK_UNITS = {"hour": (3600,), "minute": (60, 3600), "second": (60,)}
 """How long a unit is on a clock read as hours and minutes, and as minutes and seconds."""
@@ -126,14 +127,14 @@ class _Comparison:
             return numbers(a, b, self.policy)
         # Before all else that costs: the same letters are the same answer.
         if a.text and squeeze(a.text) == squeeze(b.text):
-            return Decision(True, "same-text")
+            return _SAME_TEXT
         # After the same text, so that an answer in the same words meets a flawed reference.
         for form in (a, b):
             if isinstance(form, Flawed):
                 return Decision(False, form.reason)
         # n \equiv 1 \pmod 4 and n = 4k + 1.
         if (alike := same_classes(a, b)) is not None:
-            return Decision(True, "same-set") if alike else Decision(False, "different-set")
+            return judged(alike, "set")
         # n \equiv 3 \pmod 5 answers a reference of 3.
         if (
             isinstance(b, Quantity)
@@ -170,11 +171,8 @@ class _Comparison:
     def _ask(self, a: Form, b: Form) -> Decision:
         if self.leaf is None:
             return UNDECIDED
-        return (
-            Decision(True, "symbolic-equal")
-            if self.leaf(a, b)
-            else Decision(False, "symbolic-different")
-        )
+        equal = self.leaf(a, b)
+        return Decision(equal, "symbolic-equal" if equal else "symbolic-different")
 
     def _decide_instead(self, a: Form, b: Form, old: Form, new: Form) -> Decision:
         """With another reading in the place of one of both."""
@@ -192,17 +190,14 @@ class _Comparison:
             and b.domain
             and a.domain != b.domain
         ):
-            return Decision(False, "different-domain")
+            return judged(False, "domain")
         if _are_uncounted(a, b) or _are_uncounted(b, a):
-            return Decision(False, "different-domain")
+            return judged(False, "domain")
         bodies = [form.body if isinstance(form, Family) else form for form in (a, b)]
-        mine, reference_letters = (
-            letters(bodies[0]) - letters(bodies[1]),
-            letters(bodies[1]) - letters(bodies[0]),
-        )
+        mine, others = map(letters, bodies)
         # One letter on each side, of which one was declared: it may have the other's name.
-        if len(mine) == len(reference_letters) == 1:
-            (old,), (new,) = mine, reference_letters
+        if len(mine - others) == len(others - mine) == 1:
+            (old,), (new,) = mine - others, others - mine
             declared = {form.letter for form in (a, b) if isinstance(form, Family)}
             if declared & {old, new}:
                 bodies[0] = rename(bodies[0], {old: new})
@@ -211,7 +206,7 @@ class _Comparison:
     def _decide_named(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Named) and isinstance(b, Named):
             if squeeze(a.body.text) == b.name and squeeze(b.body.text) == a.name:
-                return Decision(True, "same-text")  # p = q and q = p
+                return _SAME_TEXT  # p = q and q = p
             if a.name != b.name and _are_no_names(a, b):
                 return self._ask(
                     a, b
@@ -219,11 +214,7 @@ class _Comparison:
             same_name = (
                 b if a.name == b.name or _are_roots_of(a.name, b.name) else renamed_function(b, a)
             )
-            return (
-                self.decide(a.body, same_name.body)
-                if same_name
-                else Decision(False, "different-name")
-            )
+            return self.decide(a.body, same_name.body) if same_name else judged(False, "name")
         if isinstance(a, Named) and is_region(a) and is_unsolved(b):
             return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
@@ -250,14 +241,14 @@ class _Comparison:
     def _choices(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Choice) and isinstance(b, Choice):
             if a.letter != b.letter:
-                return Decision(False, "different-choice")
+                return judged(False, "choice")
             # (B) 12 beside (B) 13: the letter is right, and what was said of it is not.
             clash = (
                 a.rest is not None
                 and b.rest is not None
                 and self.decide(a.rest, b.rest).equal is False
             )
-            return Decision(False, "different-text") if clash else Decision(True, "same-choice")
+            return judged(False, "text") if clash else Decision(True, "same-choice")
         choice, opposite = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
         if len(opposite.text) == 1 and opposite.text.isalpha():
@@ -265,16 +256,14 @@ class _Comparison:
             # (E).
             number = opposite.text == "i" or (opposite.text == "e" and opposite is b)
             same = opposite.text.lower() == choice.letter and not number
-            return Decision(True, "same-choice") if same else Decision(False, "different-choice")
+            return judged(same, "choice")
         # (A), (B) beside (A) names several options.
         if isinstance(opposite, Items) and any(isinstance(item, Choice) for item in opposite.items):
-            return Decision(False, "different-choice")
+            return judged(False, "choice")
         if choice.rest is None:
             if isinstance(opposite, Word) and choice.letter in _SHORT_FOR.get(opposite.plain, ()):
-                return Decision(True, "same-text")
-            return Decision(
-                None, "different-kind"
-            )  # the text of an option, perhaps of the right one
+                return _SAME_TEXT
+            return _UNLIKE  # the text of an option, perhaps of the right one
         return self._decide_instead(a, b, choice, choice.rest)
 
     # ------------------------------------------------------------------------------------ sequences
@@ -285,18 +274,11 @@ class _Comparison:
         sequence, opposite = (a, b) if isinstance(a, Items) else (b, a)
         assert isinstance(sequence, Items)
         if isinstance(opposite, Word | Clock):
-            return Decision(None, "different-kind")
+            return _UNLIKE
         if sequence.kind == "range":
             return _ranges(sequence, opposite)
-        # \mathbf{i} + 2\mathbf{j} beside (1, 2).
-        if (
-            sequence.kind in _VECTORS
-            and (vector_sum := components(opposite, len(vector(sequence)))) is not None
-        ):
-            return self._decide_instead(a, b, opposite, vector_sum)
-        # x = 1, y = 2 beside (1, 2).
-        if sequence.kind == "()" and (pair := point(opposite)) is not None:
-            return self._decide_instead(a, b, opposite, pair)
+        if (point := in_coordinates(opposite, sequence)) is not None:
+            return self._decide_instead(a, b, opposite, point)
         # B > A > C beside the list B, A, C.
         if sequence.kind == "list" and (names := ranking(opposite)):
             orders = (sequence.items, names)[:: 1 if sequence is a else -1]
@@ -347,7 +329,7 @@ class _Comparison:
         if "set" in kinds or (bare and "()" not in kinds and len(a.items) == 2):
             return _DIFFERENT_KIND  # a list without brackets may be a tuple, but no [1, 2]
         if len(kinds) == 2 and not bare and len(a.items) == 2:
-            return Decision(False, "different-ends")  # (1, 2] is not (1, 2)
+            return judged(False, "ends")  # (1, 2] is not (1, 2)
         if self.policy.order == "any" and kinds == {"()"}:
             return (
                 match_counted(a.items, b.items, self.decide)
@@ -375,7 +357,7 @@ class _Comparison:
         if "set" in (a.kind, b.kind):
             return match_items(a.items, b.items, self._decide_members)
         if len(a.items) != len(b.items):
-            return Decision(False, "different-length")
+            return _LENGTH
         return match_counted(a.items, b.items, self.decide)
 
     def _decide_members(self, a: Form, b: Form) -> Decision:
@@ -385,8 +367,8 @@ class _Comparison:
 
     def _in_order(self, a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision:
         if len(a) != len(b):
-            return Decision(False, "different-length")
-        return all_of([self.decide(x, y) for x, y in zip(a, b, strict=True)])
+            return _LENGTH
+        return all_of(map(self.decide, a, b))
 
     # -------------------------------------------------------------------------------- single things
 
@@ -399,7 +381,7 @@ class _Comparison:
         if amount := scaled(a, b):
             return self.decide(amount, b)
         if _are_words(a.core) and _are_words(b.core):
-            return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")
+            return judged(a.core == b.core, "text")
         if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
             return self.decide(imaginary, b)  # engineers write 3 + 4j
         decision, size = quantities(a, b, self.policy)
@@ -411,7 +393,7 @@ class _Comparison:
             and (tree := tree_or_none(a)) is not None
             and tree == tree_or_none(b)
         ):
-            return Decision(True, "same-text")
+            return _SAME_TEXT
         # Converted first, so that the engine compares plain numbers.
         if self.leaf is None or size in (None, 1):
             return self._ask(a, b)
@@ -429,7 +411,7 @@ class _Comparison:
                     bare.seconds <= _HALF_DAY_S + 3599
                     and (a.seconds - b.seconds) % _HALF_DAY_S == 0
                 )
-            return Decision(True, "same-text") if same else Decision(False, "different-time")
+            return _SAME_TEXT if same else judged(False, "time")
         clock, opposite = (a, b) if isinstance(a, Clock) else (b, a)
         if isinstance(a, Clock) and isinstance(b, Quantity) and b.value is not None:
             lengths = _CLOCK_UNITS.get(b.unit, ())
@@ -438,7 +420,7 @@ class _Comparison:
                 return Decision(True, "same-number")
         assert isinstance(clock, Clock)
         if clock.ratio is None or not _is_ratio_of(clock.text, opposite):
-            return Decision(None, "different-kind")  # a time is no number
+            return _UNLIKE  # a time is no number
         return self._decide_instead(a, b, clock, clock.ratio)
 
 
@@ -522,7 +504,7 @@ def _of_other_case(a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision | None:
     """Different, if `a` is ranked where `A` is: letters beside each other keep their case."""
     letters = ((x.text, y.text) for x, y in zip(a, b, strict=False))
     is_other = any(x != y and len(x) == 1 and x.swapcase() == y for x, y in letters)
-    return Decision(False, "different-items") if is_other else None
+    return judged(False, "items") if is_other else None
 
 
 def _ranges(dashed: Items, other: Form) -> Decision:
@@ -530,29 +512,29 @@ def _ranges(dashed: Items, other: Form) -> Decision:
     low, high = (squeeze(item.text) for item in dashed.items)
     plain = squeeze(other.text).replace('"', "").replace("--", "-")
     same = plain in (f"{low}-{high}", f"{low}to{high}", f"{low} to {high}")
-    return Decision(True, "same-text") if same else _DIFFERENT_KIND
+    return _SAME_TEXT if same else _DIFFERENT_KIND
 
 
 def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
         if _predicate(b, a.plain) == a.plain:
-            return Decision(True, "same-text")
+            return _SAME_TEXT
         if a.plain != b.plain and _says(a.plain, b.plain):
-            return Decision(True, "same-text")
+            return _SAME_TEXT
         if _says(_predicate(a, b.plain, words=1), b.plain):
-            return Decision(True, "same-text")
+            return _SAME_TEXT
         same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
-        return Decision(True, "same-text") if same else Decision(None, "different-text")
+        return _SAME_TEXT if same else Decision(None, "different-text")
     word, opposite = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
     mine, other_letters = _letters(word), _letters(opposite)
     if word is b and other_letters.casefold() in _SHORT_FOR.get(word.plain, ()):
-        return Decision(True, "same-text")
+        return _SAME_TEXT
     if (formula(opposite.text) or other_letters.casefold()) == squeeze(word.plain) and _same_case(
         mine, other_letters, policy
     ):
-        return Decision(True, "same-text")
-    return Decision(None, "different-kind")
+        return _SAME_TEXT
+    return _UNLIKE
 
 
 def _says(answer: str, reference: str) -> bool:

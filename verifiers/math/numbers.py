@@ -7,24 +7,24 @@ import math
 from fractions import Fraction
 
 from rlvr.verifiers.math.forms import THOUSANDS, Quantity
-from rlvr.verifiers.math.latex.tree import INFINITY, MINUS_INFINITY
-from rlvr.verifiers.math.matching import UNDECIDED, Decision
+from rlvr.verifiers.math.latex.tree import INFINITY, MINUS_INFINITY, Node
+from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import bounds, within
+from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.units import AMBIGUOUS, TEMPERATURES, UNKNOWN, is_counted, measure
 
 __all__ = ["numbers", "quantities", "units"]
 
-_SAME_UNIT = Decision(True, "same-unit")
+_SAME_UNIT = judged(True, "unit")
 _OMITTED = Decision(True, "unit-omitted")
 _NO_UNIT = Decision(False, "unknown-words")
-_DIFFERENT_UNIT = Decision(False, "different-unit")
-_DIFFERENT = Decision(False, "different-number")
-_SAME = Decision(True, "same-number")
+_DIFFERENT_UNIT = judged(False, "unit")
+_DIFFERENT, _SAME = judged(False, "number"), judged(True, "number")
 _ANGLES = {"degree", "radian"}
 _HALF_TURN = 180  # degrees in π
 _PI = Fraction(3141592653589793238462643383279, 10**30)  # for a tolerance
-_INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1, INFINITY: 1, MINUS_INFINITY: -1}
+_INFINITE: dict[Node | None, int] = {INFINITY: 1, MINUS_INFINITY: -1}
 
 
 def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
@@ -83,12 +83,12 @@ def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fract
         return _SAME_UNIT, None  # for who knows about π
     if ":" in pair:
         plain = policy.ratios == "fraction" and "" in pair
-        return (_OMITTED if plain else Decision(False, "different-kind")), None
+        return (_OMITTED if plain else judged(False, "kind")), None
     if any(unit.startswith("base ") for unit in pair):
         by_value = policy.bases == "value" and all(
             not unit or unit.startswith("base ") for unit in pair
         )
-        return (_OMITTED if by_value else Decision(False, "different-base")), None
+        return (_OMITTED if by_value else judged(False, "base")), None
     if (a.percent and b.unit) or (b.percent and a.unit):
         return _DIFFERENT_UNIT, None
     if a.unit.startswith(UNKNOWN) and not b.unit:
@@ -160,11 +160,11 @@ def _in_pis(number: Quantity) -> Fraction | float | None:
 
 
 def _infinities(a: Quantity, b: Quantity) -> Decision | None:
-    x, y = (_INFINITE.get(side.tree or side.core.replace(" ", "")) for side in (a, b))
+    x, y = (_INFINITE.get(tree_or_none(side)) for side in (a, b))
     if x is None and y is None:
         return None
     if x is not None and y is not None:
-        return Decision(True, "same-text") if x == y else _DIFFERENT
+        return judged(True, "text") if x == y else _DIFFERENT
     # Beside an infinity only what is not known to be finite is left open.
     finite = b if x is not None else a
     return _DIFFERENT if finite.value is not None or finite.pis is not None else None

@@ -7,11 +7,11 @@ rounding="exact")`.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
 from rlvr.errors import UsageError
+from rlvr.validate import require_number, require_one_of
 
 __all__ = ["COMPETITION", "GSM8K", "HENDRYCKS", "LENIENT_NUMERIC", "MathPolicy"]
 
@@ -94,35 +94,13 @@ class MathPolicy:
     symbolic: bool = True
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        tolerance = self.tolerance
-        # True is an int and would be a tolerance of 1.
-        if (
-            isinstance(tolerance, bool)
-            or not isinstance(tolerance, int | float)
-            or not 0 <= tolerance < math.inf
-        ):
-            raise UsageError(
-                f"MathPolicy.tolerance is {tolerance!r}; it must be a finite number that is not "
-                f"negative"
-            )
-        for setting in fields(self):
-            if setting.name == "tolerance":
-                continue
-            value, allowed = (
-                getattr(self, setting.name),
-                # A bool has no arguments in its hint.
-                get_args(hints[setting.name]) or (True, False),
-            )
-            if not any(
-                # `is`, so that 1 is no True; texts by value.
-                value is choice or (isinstance(value, str) and value == choice)
-                for choice in allowed
-            ):
-                raise UsageError(
-                    f"MathPolicy.{setting.name} is {value!r}; it must be one of "
-                    f"{', '.join(map(repr, allowed))}"
-                )
+        require_number("MathPolicy.tolerance", self.tolerance, 0)
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if hint is bool and not isinstance(value, bool):  # 1 is no True
+                raise UsageError(f"MathPolicy.{name} is {value!r}; it must be one of True, False")
+            if hint is not bool and hint is not float:
+                require_one_of(f"MathPolicy.{name}", value, get_args(hint))
 
 
 COMPETITION = MathPolicy()

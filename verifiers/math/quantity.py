@@ -90,7 +90,7 @@ _WORTH = re.compile(
 # 30^\circ 15' 20''
 _ARC = re.compile(r"([+-]?) ?(\d+) ?\^\\circ ?(\d+(?:\.\d+)?) ?'(?: ?(\d+(?:\.\d+)?) ?(?:''|\"))?")
 # 5' 6'' in feet and inches.
-_FEET = re.compile(r"(\d+) ?'(?: ?-? ?(\d+(?:\.\d+)?) ?'')?")
+_FEET = re.compile(r"(\d+) ?' ?-? ?(\d+(?:\.\d+)?) ?''")
 _TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
 _MEASURED = re.compile(  # 3.0 \times 10^8 m/s, 440 1/s
     r"([+-]? ?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
@@ -105,8 +105,6 @@ _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? ?{_COMPOUND_PART.pattern}){{1,3}}")
 # A further number behind the first: `12 "or" 13` is no 12 with a unit.
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
-# "negative" 5, "minus" 5
-_NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
 _LONGEST = 20_000  # digits of a number that is written out
 _CURRENCY_FIRST = re.compile(r'"?(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\b\.?"? ?(?=[\d.])')
 _DEGREE = r"^\circ"
@@ -173,8 +171,6 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     # USD 5 is read as 5 USD.
     if currency := _CURRENCY_FIRST.match(text):
         return quantity(f'{text[currency.end() :]} "{currency[1]}"')
-    if text[:1] == '"' and (opposite := _NEGATIVE.match(text)):
-        return _read_negated(text, opposite.end())
     # The currency goes first, so that what is left may be scaled: $5M.
     core, unit = _strip_money(text)
     if unit and (scaled := _read_scaled(text, core, unit, _WORTH)) is not None:
@@ -341,30 +337,6 @@ def _read_scaled(text: str, core: str, unit: str, written: re.Pattern[str]) -> Q
     return Quantity(text, text, number.value * SCALE_LETTERS[match[2]], unit)
 
 
-def _read_negated(text: str, end: int) -> Quantity | Word | Flawed:
-    """`"negative" 5`."""
-    positive = text[end:].strip()
-    if positive.count('"') == 1:  # "minus 5"
-        positive = positive.removesuffix('"')
-    number = (
-        quantity(
-            positive[1:-1]
-            if positive.count('"') == 2 and positive[0] == positive[-1] == '"'
-            else positive
-        )
-        if positive
-        else None
-    )
-    if (
-        not isinstance(number, Quantity)
-        or number.value is None
-        # "negative" -5 is not 5.
-        or number.text.lstrip('" ')[:1] in "+-"
-    ):
-        return word(text)
-    return replace(number, text=text, core=f"-({number.core})", value=-number.value)
-
-
 def _read_mixed(text: str) -> Quantity | None:
     """3 "and" 1/7, which may be two numbers beside a list."""
     whole, conjunction, part = text.partition(' "and" ')
@@ -380,9 +352,9 @@ def _sixtieths(text: str) -> Quantity | None:
         size = int(match[2]) + Fraction(match[3]) / 60 + Fraction(match[4] or 0) / 3600
         size = -size if match[1] == "-" else size
         return Quantity(text, str(size), size, "degree")
-    if (match := _FEET.fullmatch(text)) and match[2]:
-        inches = 12 * int(match[1]) + Fraction(match[2])
-        return Quantity(text, str(inches), inches, "inch")
+    if match := _FEET.fullmatch(text):
+        length = _compound(f"{match[1]} feet {match[2]} inches")
+        return length and replace(length, text=text)
     return None
 
 

@@ -30,7 +30,7 @@ from rlvr.verifiers.math.forms import (
     pair,
 )
 from rlvr.verifiers.math.latex import Node, parse_or_none
-from rlvr.verifiers.math.latex.tree import has, split_signs
+from rlvr.verifiers.math.latex.tree import has, num, split_signs, sym
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.parameters import declaration, split_quantified
 from rlvr.verifiers.math.quantity import built, counted, literal, quantity, word
@@ -38,9 +38,9 @@ from rlvr.verifiers.math.relations import equation, inequality, together
 from rlvr.verifiers.math.remarks import without_remark
 from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.units import SAYS_MORE, SCALES
-from rlvr.verifiers.math.words import EMPTY, NONZERO, REALS, formula, number, plain
+from rlvr.verifiers.math.words import PHRASES, formula, number, plain
 
-__all__ = ["as_list", "read", "read_without_remark"]
+__all__ = ["read", "read_without_remark"]
 
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
 _SEMICOLONS = separator(";")
@@ -136,6 +136,11 @@ _HOLE = re.compile(
     r'(?P<of>[^<>|;"]*[\w})])(?: ?, ?| ?(?=["(]))["( ]{0,4}(?:where|for|with|if)?'
     r'[" ]{0,2}(?P<letter>[a-z]) ?\\ne ?(?P<value>-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}))'
     r'[") ]{0,3}'
+)
+# multiples of 3, odd integers
+_CLASSES = re.compile(
+    r"(?i:all |the )?(?i:integers? )?(?i:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) "
+    r"(?:integers|numbers))"
 )
 _MOST_SPELT = 12  # words of a number
 _SHORT = 100  # characters of a text whose form is kept
@@ -294,11 +299,6 @@ def _is_of_letter(hole: re.Match[str]) -> bool:
     said = hole["of"]
     of_letter = re.search(rf"(?<![a-zA-Z\\]){hole['letter']}(?![a-zA-Z])", said)
     return of_letter is not None and r"\ne" not in said and r"\in" not in said
-
-
-def as_list(text: str) -> Items:
-    """The other reading of `1,234`, which the other side's form may call for."""
-    return Items(text, "list", _flat(list(map(_single, cut(text, _COMMAS)))))
 
 
 def _several(text: str, parts: list[str], signs: list[str]) -> Form:
@@ -608,11 +608,15 @@ def _wordlike(text: str) -> Form | None:
     if '"' in text and (chemical := formula(text)) is not None:
         return Word(text, chemical)
     letters = " ".join(text.replace('"', " ").split()).rstrip(".")
+    if classes := _CLASSES.fullmatch(letters):
+        line = Node("mul", (num(int(classes["step"] or 2)), sym("k")))
+        is_odd = (classes["kind"] or "").lower() == "odd"
+        return Family(text, "k", "Z", built(Node("add", (line, num(1))) if is_odd else line))
     if not _LETTERS.fullmatch(letters):
         return None
     words = plain(letters)
-    if words in NONZERO:
-        return Items(text, "minus", (_line(text), Items(r"\{0\}", "set", (_ZERO,))))
+    if words in PHRASES:
+        return replace(_read(PHRASES[words]), text=text)
     if (value := number(words)) is not None:
         tree = parse_or_none(mixed(value)) if isinstance(value, Fraction) else None
         return Quantity(text, text, value, tree=tree)
@@ -621,10 +625,6 @@ def _wordlike(text: str) -> Form | None:
         return Quantity(text, text, Fraction(above) / below, ":")
     if (amount := _spelt(text, words)) is not None:
         return amount
-    if words in EMPTY:
-        return Items(text, "set", ())
-    if words in REALS:
-        return _line(text)
     # abc may be a product; `cats` and `abc de` are prose.
     spoken = (" " in letters or len(letters) > 3) and _THREE_LETTERS.search(letters)
     certain = '"' in text or spoken or not letters.isascii() or letters.lower() in _SHORT_WORDS

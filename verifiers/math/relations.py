@@ -30,7 +30,7 @@ from rlvr.verifiers.math.forms import (
 )
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex.roles import free_letters
-from rlvr.verifiers.math.latex.tree import free_symbols
+from rlvr.verifiers.math.latex.tree import TURNED, free_symbols
 from rlvr.verifiers.math.quantity import negated, read_measured, word
 from rlvr.verifiers.math.statement import tree_or_none
 
@@ -51,8 +51,8 @@ _ABOUT = separator(r"\\approx")
 _RELATION = separator(r"\\(?:le|ge|ne)(?![a-zA-Z])|<|>")
 _RANKED = re.compile(r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_\{?\w\}?)?")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
-_CLOSED = frozenset((r"\le", r"\ge"))
-_TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
+_CLOSED = frozenset(("le", "ge"))
+_SIGNS = ("<", ">", r"\le", r"\ge", r"\ne")
 
 # (x), (x, y), (\alpha)
 _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
@@ -199,9 +199,10 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
 def inequality(text: str, read: Reader) -> Form | None:
     r"""`x < 2` and `1 < x \le 3` as intervals of x, `b < a < c` with its sides; None where no side
     is a single name, or two are."""
-    if not any(sign in text for sign in _TURNED):
+    if not any(sign in text for sign in _SIGNS):
         return None
-    sides, signs = cuts(text, _RELATION)
+    sides, separators = cuts(text, _RELATION)
+    signs = [sign.lstrip("\\") for sign in separators]
     if (
         len(sides) > 2
         and len({*signs} & {"<", ">"}) == len({*signs}) == 1
@@ -211,7 +212,7 @@ def inequality(text: str, read: Reader) -> Form | None:
     if not all(sides) or len(sides) not in (2, 3):
         return None
     if len(sides) == 2:
-        ways = (sides[0], signs[0], sides[1]), (sides[1], _TURNED[signs[0]], sides[0])
+        ways = (sides[0], signs[0], sides[1]), (sides[1], TURNED[signs[0]], sides[0])
         sizes = [(_ABSOLUTE.fullmatch(side), sign, end) for side, sign, end in ways]
         sizes = [way for way in sizes if way[0]]
         if len(sizes) == 1:
@@ -223,34 +224,31 @@ def inequality(text: str, read: Reader) -> Form | None:
         [(name, sign, end)] = named
         return Named(text, _call_name(name), _ray(sign, read(end)))
     # 1 < x > 3 bounds x from one side twice.
-    if list(map(is_name, sides)) != [False, True, False] or not _one_way(signs):
+    if list(map(is_name, sides)) != [False, True, False]:
         return None
-    rising = signs[0] in ("<", r"\le")
-    low, high = sides[::2] if rising else sides[::-2]
-    at_low, at_high = signs if rising else signs[::-1]
-    kind = ("[" if at_low in _CLOSED else "(") + ("]" if at_high in _CLOSED else ")")
-    return Named(text, _call_name(sides[1]), pair(kind, read(low), read(high)))
+    between = _between(_ray(TURNED[signs[0]], read(sides[0])), _ray(signs[1], read(sides[2])))
+    return between and Named(text, _call_name(sides[1]), between)
 
 
 def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Form | None:
     r"""|x| < 2 is (-2, 2), and |x| \ge 2 what is left."""
     # |x| < a - b has no sign that can be put before it.
-    if sign == r"\ne" or any(mark in size for mark in "+-"):
+    if sign == "ne" or any(mark in size for mark in "+-"):
         return None
     high = read(size)
     if not isinstance(high, Quantity):
         return None
     low = negated(high)
-    if sign in ("<", r"\le"):
-        return Named(text, name, pair("()" if sign == "<" else "[]", low, high))
-    return Named(text, name, _either((_ray(_TURNED[sign], low), _ray(sign, high))))
+    rays = _ray(TURNED[sign], low), _ray(sign, high)
+    joined = _between(*rays) if sign in ("<", "le") else None
+    return Named(text, name, joined or _either(rays))
 
 
 def _ray(sign: str, end: Form) -> Items:
-    if sign == r"\ne":  # without one number the line is two rays
+    if sign == "ne":  # without one number the line is two rays
         return _either((_ray("<", end), _ray(">", end)))
     closed = sign in _CLOSED
-    if sign in ("<", r"\le"):
+    if sign in ("<", "le"):
         return pair("(]" if closed else "()", MINUS_INFINITY, end)
     return pair("[)" if closed else "()", end, INFINITY)
 
@@ -259,8 +257,13 @@ def _either(items: tuple[Items, ...]) -> Items:
     return Items(r" \cup ".join(item.text for item in items), "union", items)
 
 
-def _one_way(signs: list[str]) -> bool:
-    return set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}
+def _between(*rays: Items) -> Items | None:
+    """x > 1 and x < 3 are cut to (1, 3)."""
+    low = [ray for ray in rays if ray.items[1:] == (INFINITY,)]
+    high = [ray for ray in rays if ray.items[:1] == (MINUS_INFINITY,)]
+    if not len(low) == len(high) == len(rays) - 1 == 1:
+        return None
+    return pair(low[0].kind[0] + high[0].kind[1], low[0].items[0], high[0].items[1])
 
 
 # ------------------------------------------------------------------- several statements of one name
@@ -315,9 +318,4 @@ def _region(bodies: list[Form], signs: Sequence[str]) -> Items:
         return _either(items)
     if impossible:
         return Items(r"\emptyset", "set", ())
-    # By which end is infinite: x > 1 and x < 3 are cut to (1, 3).
-    rays = {tuple(end.text.endswith(r"\infty") for end in item.items): item for item in items}
-    low, high = rays.get((False, True)), rays.get((True, False))
-    if len(items) == 2 and low and high:
-        return pair(low.kind[0] + high.kind[1], low.items[0], high.items[1])
-    return Items(r" \cap ".join(item.text for item in items), "meet", items)
+    return _between(*items) or Items(r" \cap ".join(item.text for item in items), "meet", items)

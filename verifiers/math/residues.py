@@ -26,11 +26,7 @@ Classes: TypeAlias = tuple[str, int, frozenset[int]]
 """The letter that lies in them, "" if none was said; the modulus; the residues."""
 
 _MOST = 100_000  # residues of a common modulus
-_SAID = re.compile(r"\\equiv|\\p?b?mod(?![a-zA-Z])|multiples of|(?:odd|even) (?:integers|numbers)")
-_IN_WORDS = re.compile(
-    r"(?:all |the )?(?:integers? )?(?:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) "
-    r"(?:integers|numbers))"
-)
+_SAID = re.compile(r"\\equiv|\\p?b?mod(?![a-zA-Z])")  # only then is a tree asked for
 
 
 def same_classes(a: Form, b: Form) -> bool | None:
@@ -82,9 +78,6 @@ def _lift_classes(classes: Classes, modulus: int) -> frozenset[int]:
 
 
 def _read(form: Form) -> Classes | None:
-    if match := _IN_WORDS.fullmatch(" ".join(form.text.replace('"', " ").split()).casefold()):
-        step = int(match["step"] or 2)
-        return ("", step, frozenset((int(match["kind"] == "odd"),))) if step else None
     if isinstance(form, Family):
         return _read(form.body)
     if not isinstance(form, Quantity | Named | Items):

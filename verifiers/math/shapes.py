@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, Word, pair
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex import Node
@@ -23,9 +22,16 @@ from rlvr.verifiers.math.latex.tree import (
     sym,
     walk,
 )
-from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.quantity import built, compound, negated, read_measured, scaled
-from rlvr.verifiers.math.reading import as_list
+from rlvr.verifiers.math.matching import Decision, judged
+from rlvr.verifiers.math.quantity import (
+    built,
+    compound,
+    literal,
+    negated,
+    quantity,
+    read_measured,
+    scaled,
+)
 from rlvr.verifiers.math.residues import remainder
 from rlvr.verifiers.math.statement import as_tree, name_tree, tree_of, tree_or_none
 
@@ -35,6 +41,7 @@ __all__ = [
     "has_exact_value",
     "imaginary_j",
     "in_alphabet",
+    "in_coordinates",
     "in_proportion",
     "is_region",
     "is_relation",
@@ -42,7 +49,6 @@ __all__ = [
     "labels_bind",
     "letters",
     "may_be_several",
-    "point",
     "ranking",
     "read_again",
     "rename",
@@ -58,12 +64,13 @@ __all__ = [
 ]
 
 _AXES = "ijk"
-_COMMAS = separator("[,;]")
+_COMMA_OR_AND = re.compile(', ?| "and" ')  # 3 and 1/7
 _WORDS = re.compile("[A-Za-z]+")
 _VARIABLE = re.compile(r"\\[a-zA-Z]+|[ei]|([a-zA-Z])")
 _CONSTANTS = {str(node.value): node for node in (EULER, IMAGINARY, PI, INFINITY)}
 _FUNCTIONS = frozenset("fghpqFGHPQST")
 _NO_TREE = Node("text")
+_VECTORS = frozenset(("()", "matrix", "[]"))
 _RELATION = re.compile(r"[=<>]|\\(?:le|ge|ne|equiv)(?![a-zA-Z])")
 _INDEXED = re.compile(r"(.+)_\{([a-z](?:,[a-z])*)\}")
 _MINUS_ONE = Node("neg", (num(1),))
@@ -143,7 +150,7 @@ def as_stated(answer: Form, reference: Form) -> Form:
             return stated_value(answer, reference, trusted=False) or answer
         if reference.kind == "range":
             return reference
-        return components(answer, len(vector(reference))) or point(answer) or answer
+        return in_coordinates(answer, reference) or answer
     if least := remainder(answer):
         return least
     if isinstance(answer, Clock) and isinstance(reference, Quantity):
@@ -244,7 +251,16 @@ def ranking(form: Form) -> tuple[Form, ...] | None:
     return sides if sides and {*(_tree(form).value or "")} in ({"<"}, {">"}) else None
 
 
-def point(form: Form) -> Items | None:
+def in_coordinates(form: Form, other: Items) -> Items | None:
+    """A point or a sum of unit vectors as coordinates, beside coordinates; None of anything
+    else."""
+    if other.kind not in _VECTORS:
+        return None
+    point = _point(form) if other.kind == "()" else None
+    return point or components(form, len(vector(other)))
+
+
+def _point(form: Form) -> Items | None:
     """`P(1, 2)` as the pair, which it is beside a pair."""
     if form.text[-1:] != ")" or form.text[1:].lstrip()[:1] != "(" or not form.text[0].isupper():
         return None
@@ -386,7 +402,7 @@ def in_proportion(a: Items, b: Items) -> Decision:
             for r, q in zip(x, y, strict=True)
         )
     )
-    return Decision(True, "same-items") if same else Decision(False, "different-items")
+    return judged(same, "items")
 
 
 def same_region(a: Form, b: Form) -> Decision | None:
@@ -394,9 +410,7 @@ def same_region(a: Form, b: Form) -> Decision | None:
     mine, reference_pieces = pieces(a), pieces(b)
     if mine is None or reference_pieces is None:
         return None
-    return (
-        Decision(True, "same-set") if mine == reference_pieces else Decision(False, "different-set")
-    )
+    return judged(mine == reference_pieces, "set")
 
 
 def times(number: Quantity, size: Fraction, unit: str) -> Quantity:
@@ -414,9 +428,10 @@ def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
     total = compound(sequence.text, parts) if is_whole else None
     if total:
         return total, other
-    several = other.text.replace(' "and" ', ", ")  # 3 and 1/7
-    if "," in several and has_exact_value(other):
-        return sequence, as_list(several)
+    parts_of_other = _COMMA_OR_AND.split(other.text)
+    if len(parts_of_other) > 1 and has_exact_value(other):
+        items = tuple(literal(part) or quantity(part) for part in parts_of_other)
+        return sequence, Items(other.text, "list", items)
     return (sequence.items[0], other) if len(sequence.items) == 1 else None
 
 
@@ -427,12 +442,9 @@ def spread(form: Form, other: Form) -> Items | None:
         return None
     if not isinstance(other, Items) or not any(isinstance(item, Named) for item in other.items):
         return None
+    names = form.name[1:-1].split(",") if form.name[:1] == "(" else []
     if form.body.kind == "list":
         names = [form.name] * len(form.body.items)
-    else:
-        names = (
-            [name.strip() for name in cut(form.name[1:-1], _COMMAS)] if form.name[:1] == "(" else []
-        )
     if len(names) != len(form.body.items):
         return None
     return Items(

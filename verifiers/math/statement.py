@@ -37,7 +37,16 @@ from rlvr.verifiers.math.forms import (
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse, parse_or_none
 from rlvr.verifiers.math.latex.tree import Written, has
 
-__all__ = ["as_tree", "leaves", "name_tree", "significant_digits", "tree_of", "tree_or_none"]
+__all__ = [
+    "as_tree",
+    "in_degrees",
+    "leaves",
+    "name_tree",
+    "significant_digits",
+    "tree_of",
+    "tree_or_none",
+    "within",
+]
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
@@ -95,6 +104,27 @@ def leaves(tree: Node) -> Iterator[Node]:
             yield from leaves(arg)
     else:
         yield tree
+
+
+def in_degrees(node: Node) -> bool:
+    """Whether it is an angle, or a temperature, in degrees.
+
+    Args:
+        node: from `as_tree`.
+    """
+    return node.op == "unit" and str(node.value).startswith("degree")
+
+
+def within(tree: Node, *ops: str) -> Node:
+    """What stands in nodes of these kinds: without unit, sign or name.
+
+    Args:
+        tree: from `as_tree`.
+        ops: the kinds to look into.
+    """
+    while tree.op in ops:
+        tree = tree.args[0]
+    return tree
 
 
 def tree_of(form: Form) -> Node:

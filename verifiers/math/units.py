@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
@@ -124,7 +125,7 @@ lm lumen: = cd
 lx lux: = cd / m^2
 t tonne: kM = 1000 kg
 """.strip()
-_PREFIXES = {
+_PREFIXES = {"": ("", Fraction(1))} | {
     name[0] if name != "micro" else "µ": (name, Fraction(10) ** int(zeros))
     for name, zeros in pairs(
         "Tera 12 Giga 9 Mega 6 kilo 3 hecto 2 deci -1 centi -2 milli -3 micro -6 nano -9 pico -12"
@@ -215,58 +216,53 @@ _NAMES: dict[str, str] = {}
 _SIZES: dict[str, tuple[Fraction, Counter[str]]] = {}
 
 
+def _add(
+    name: str,
+    symbols: Iterable[str],
+    words: Iterable[str] = (),
+    size: tuple[Fraction, Counter[str]] | None = None,
+) -> None:
+    _SYMBOLS.update(dict.fromkeys(symbols, name))
+    _NAMES.update(dict.fromkeys(words, name))
+    if size:
+        _SIZES[name] = size
+
+
 def _load() -> None:
     """Fill the three tables: symbols and words with their canonical name, and the names with a
     size."""
     for line in _SI.splitlines():
-        words, _, base = line.partition(" = ")
-        names, _, prefixes = words.partition(":")
+        units, _, base = line.partition(" = ")
+        names, _, prefixes = units.partition(":")
         size, powers = _size(base)
-        symbol, *other_names = names.split()
-        for short, (long, factor) in [
-            ("", ("", Fraction(1))),
-            # Prefixes go with the symbol, and with names of one or two letters; full ones with long
-            # names.
-            *((p, _PREFIXES[p]) for p in prefixes.strip()),
-        ]:
-            spellings = [
-                f"{short}{name}"
-                for name in (symbol, *other_names)
-                if name == symbol or len(name) < 3
-            ]
-            full = [f"{long.lower()}{name}" for name in other_names if len(name) > 2]
-            name = full[0].casefold() if full else spellings[0]
-            _SYMBOLS.update(dict.fromkeys(spellings, name))
-            _NAMES.update(dict.fromkeys(map(str.casefold, full), name))
-            _SIZES[name] = size * factor, powers
+        symbol, *others = names.split()
+        # Prefixes go with the symbol, and with names of one or two letters; full ones with long
+        # names.
+        for prefix in ("", *prefixes.strip()):
+            long, factor = _PREFIXES[prefix]
+            symbols = [prefix + symbol, *(prefix + name for name in others if len(name) < 3)]
+            words = [(long + name).casefold() for name in others if len(name) > 2]
+            _add((words or symbols)[0], symbols, words, (size * factor, powers))
     for line in _TABLE.strip().splitlines():
         base, _, groups = line.partition(": ")
         _, powers = _size(base)
         for group in groups.split("; "):
-            amount, _, names = group.partition(" ")
-            symbols, _, words = names.rpartition("|")
-            name = words.split()[0]
-            _NAMES.update(dict.fromkeys(words.split(), name))
-            _SYMBOLS.update(dict.fromkeys(symbols.split(), name))
-            _SIZES[name] = Fraction(amount), powers
+            amount, _, spellings = group.partition(" ")
+            symbols, words = (side.split() for side in spellings.rpartition("|")[::2])
+            _add(words[0], symbols, words, (Fraction(amount), powers))
     for group in re.split(r"[;\n]", _NAMED):
-        first, *other_names = group.split()
-        name = other_names[0] if len(first) < 3 and other_names else first
-        for spelling in (first, *other_names):
-            # A spelling with capitals is a symbol, read in its own case.
-            (_SYMBOLS if spelling != spelling.casefold() else _NAMES)[spelling] = name
+        first, *others = group.split()
+        name = others[0] if len(first) < 3 and others else first
+        # A spelling with capitals is a symbol, read in its own case.
+        symbols = [spelling for spelling in (first, *others) if spelling != spelling.casefold()]
+        _add(name, symbols, {first, *others}.difference(symbols))
     for spelling, name in (_OTHER_CASES | _CHINESE_UNITS).items():
         head, caret, power = name.strip("-").partition("^")
         # `-` says that a spelling is no unit: `Mm` would else be read with a prefix.
         _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power
-    for spelling, name in list(_SYMBOLS.items()):
-        if "µ" in spelling:
-            _SYMBOLS[spelling.replace("µ", "μ")] = (
-                name  # the Greek letter, to which Unicode folds the sign
-            )
     for spelling, (_, name, *_) in AMBIGUOUS.items():
-        (_SYMBOLS if len(spelling) == 1 else _NAMES)[spelling] = spelling
-        _SIZES[spelling] = _SIZES[name]
+        letter, word = ([spelling], ()) if len(spelling) == 1 else ((), [spelling])
+        _add(spelling, letter, word, _SIZES[name])
 
 
 _load()
@@ -397,7 +393,8 @@ def canonical(text: str) -> str | None:
 
 def _name_of_word(word: str) -> str:
     """The name of a known unit or counted thing; "" if it is none."""
-    if (symbol := _SYMBOLS.get(word)) is not None:
+    # Unicode folds the sign of micro to the Greek letter.
+    if (symbol := _SYMBOLS.get(word.replace("μ", "µ"))) is not None:
         return symbol
     plain = word.casefold()
     for spelling in (plain, *_singulars(plain)):

@@ -30,7 +30,7 @@ from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.given import is_given, is_other_option, options
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
-from rlvr.verifiers.math.matching import UNDECIDED, Decision
+from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import SCALED_NUMBER, built
@@ -413,7 +413,7 @@ def _as_texts(answer: str, trusted: str, policy: MathPolicy) -> Decision:
     """A reference that is declared to be a string."""
     a, b = (" ".join(text.split()) for text in (answer, trusted))
     same = a == b if policy.case == "match" else a.casefold() == b.casefold()
-    return Decision(same, "same-text" if same else "different-text")
+    return judged(same, "text")
 
 
 def _has_matching_braces(text: str) -> bool:

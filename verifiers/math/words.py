@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 __all__ = [
-    "EMPTY",
-    "NONZERO",
-    "REALS",
+    "PHRASES",
     "elements",
     "formula",
     "number",
@@ -32,21 +30,20 @@ def pairs(table: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-EMPTY = frozenset(
-    "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are "
-    "no solutions|"
-    "there is no solution|no such number exists|no solutions exist|no solution exists|"
-    "no real roots|none".split("|")
-)
-"""Said of a set of solutions that has none."""
-
-REALS = frozenset(
-    "all real numbers|all reals|the real numbers|any real number|all real x|real numbers".split("|")
-)
-"""Said of the whole line."""
-
-NONZERO = frozenset(f"{all_}nonzero real{s}" for all_ in ("", "all ") for s in ("s", " numbers"))
-"""Said of the line without 0."""
+PHRASES = {
+    phrase: meant
+    for meant, phrases in {
+        r"\emptyset": "no solution|no solutions|no real solution|no real solutions|empty set|"
+        "the empty set|there are no solutions|there is no solution|no such number exists|"
+        "no solutions exist|no solution exists|no real roots|none",
+        r"\mathbb{R}": "all real numbers|all reals|the real numbers|any real number|all real x|"
+        "real numbers",
+        r"\mathbb{R} \setminus \{0\}": "nonzero reals|nonzero real numbers|all nonzero reals|"
+        "all nonzero real numbers",
+    }.items()
+    for phrase in phrases.split("|")
+}
+"""Sets as they are said, and as formulas."""
 
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "

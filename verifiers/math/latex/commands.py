@@ -137,13 +137,7 @@ def _ends_argument(parser: Parser) -> bool:
 
 def _logarithm(parser: Parser) -> Node:
     r"""\log_2 8; without a base it is 10 or e, which `equality.py` has to try."""
-    base: Node | None = None
-    power = None
-    while parser.peek.text in ("_", "^"):
-        if parser.take().text == "_":
-            base = parser.subscript()
-        else:
-            power = parser.script()
+    base, power = _scripts(parser)
     arguments = _arguments(parser)
     if len(arguments) != 1:
         raise Unreadable("a logarithm of two things")
@@ -190,7 +184,7 @@ def _exponential(parser: Parser) -> Node:
 # -------------------------------------------------------------------------- sums, integrals, limits
 
 
-def _bounds(parser: Parser) -> tuple[Node | None, Node | None]:
+def _scripts(parser: Parser) -> tuple[Node | None, Node | None]:
     """What stands below and above, in either order."""
     below = above = None
     while parser.peek.text in ("_", "^"):
@@ -203,7 +197,7 @@ def _bounds(parser: Parser) -> tuple[Node | None, Node | None]:
 
 def _series(op: str) -> Callable[[Parser], Node]:
     def read(parser: Parser) -> Node:
-        below, above = _bounds(parser)
+        below, above = _scripts(parser)
         if (
             below is None
             or above is None
@@ -222,7 +216,7 @@ def _series(op: str) -> Callable[[Parser], Node]:
 
 def _integral(parser: Parser) -> Node:
     """Up to the dx, wherever it stands."""
-    below, above = _bounds(parser)
+    below, above = _scripts(parser)
     # While an integral is open, a d before a letter is its dx.
     parser.integrals += 1
     body = parser.sum()

@@ -148,39 +148,22 @@ def _finite(value: Number) -> Number:
     return value
 
 
-def _reciprocal(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    return lambda x: divide(fmpq(1), function(x))
-
-
-def _quotient(
-    above: Callable[[Number], Number], below: Callable[[Number], Number]
-) -> Callable[[Number], Number]:
-    return lambda x: divide(above(x), below(x))
-
-
 def _inverse_of_reciprocal(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
     return lambda x: function(divide(fmpq(1), x))
 
 
-_GROWING = ("sinh", "cosh")
+_GROWING = frozenset(("sinh", "cosh", "sech", "csch"))
 _BALLS = {
     name: _of_balls(of_flint)
     for name, of_flint in pairs(
-        "sin sin cos cos arcsin asin arccos acos arctan atan sinh sinh cosh cosh tanh tanh arcsinh "
-        "asinh arccosh acosh arctanh atanh"
+        "sin sin cos cos tan tan cot cot sec sec csc csc arcsin asin arccos acos arctan atan "
+        "sinh sinh cosh cosh tanh tanh coth coth sech sech csch csch arcsinh asinh arccosh acosh "
+        "arctanh atanh"
     ).items()
 }
 FUNCTIONS: dict[str, Callable[..., Number]] = {
     **_BALLS,
     "arg": lambda z: acb(z).arg(),
-    # As quotients, so that `divide` finds their poles.
-    "tan": _quotient(_BALLS["sin"], _BALLS["cos"]),
-    "cot": _quotient(_BALLS["cos"], _BALLS["sin"]),
-    "coth": _quotient(_BALLS["cosh"], _BALLS["sinh"]),
-    "sec": _reciprocal(_BALLS["cos"]),
-    "csc": _reciprocal(_BALLS["sin"]),
-    "sech": _reciprocal(_BALLS["cosh"]),
-    "csch": _reciprocal(_BALLS["sinh"]),
     "arccot": lambda x: arb.pi() / 2 - _BALLS["arctan"](x),  # in (0, pi), as calculus books have it
     "arcsec": _inverse_of_reciprocal(_BALLS["arccos"]),
     "arccsc": _inverse_of_reciprocal(_BALLS["arcsin"]),

@@ -141,7 +141,10 @@ def _run(shown: tuple[Node, ...], last: Node, index: str) -> tuple[Node, Node, N
     steps = [_step(hole) for hole in holes]
     if not holes or not all(steps):
         return None
-    counts = [_quotient(hole[-1], hole[0], step) for hole, step in zip(holes, steps, strict=True)]
+    counts = [
+        Node("div", (minus(hole[-1], hole[0]), num(step)))
+        for hole, step in zip(holes, steps, strict=True)
+    ]
     if any(_values(count) != _values(counts[0]) for count in counts) or _values(counts[0]) is None:
         return None
     return _merge_terms((*shown, last), [], index, steps), num(0), counts[0]
@@ -157,10 +160,6 @@ def _step(hole: tuple[Node, ...]) -> int:
     step = differences.pop() if len(differences) == 1 else fmpq(0)
     # Indices go on by whole steps: with 1/2 the n-th term would lie between them.
     return int(step) if step.denominator == 1 else 0
-
-
-def _quotient(last: Node, first: Node, step: int) -> Node:
-    return Node("div", (minus(last, first), num(step)))
 
 
 def _values(node: Node) -> tuple[Number, ...] | None:

@@ -157,6 +157,10 @@ def _constant(name: str) -> acb:
     return acb(arb.pi() if name == "pi" else arb.const_e())
 
 
+def _of_flint(name: str) -> Callable[[_Ball, acb], acb]:
+    return lambda ball, z: getattr(z, name)()
+
+
 _RULES: dict[str, Callable[[_Ball, Node], acb]] = {
     "num": lambda ball, node: acb(as_number(node.value)),
     "sym": lambda ball, node: acb(ball.point[node.value]),
@@ -171,15 +175,7 @@ _RULES: dict[str, Callable[[_Ball, Node], acb]] = {
 }
 
 _FUNCTIONS: dict[str, Callable[[_Ball, acb], acb]] = {
-    "sin": lambda ball, z: z.sin(),
-    "cos": lambda ball, z: z.cos(),
-    "tan": lambda ball, z: z.tan(),
-    "cot": lambda ball, z: z.cot(),
-    "sec": lambda ball, z: z.sec(),
-    "csc": lambda ball, z: z.csc(),
-    "sinh": lambda ball, z: z.sinh(),
-    "cosh": lambda ball, z: z.cosh(),
-    "tanh": lambda ball, z: z.tanh(),
+    **{name: _of_flint(name) for name in "sin cos tan cot sec csc sinh cosh tanh".split()},
     "ln": _Ball.log,
     "arctan": _Ball._arctan,
     "arcsin": _Ball._arcsin,

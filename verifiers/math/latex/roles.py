@@ -71,26 +71,33 @@ def _functions(a: Node, b: Node) -> frozenset[str]:
         for n in nodes
         if n.op in BINDERS or n.op == "diff"
     }
-    inside: dict[str, list[Node]] = {}
-    for node in nodes:
-        if node.op == "apply":
-            for name in free_symbols(node.args[0]):
-                inside.setdefault(name, []).append(node.args[1])
     # n(n+1) and n: a letter that also stands alone is a factor, but for the customary functions.
-    alone = set(chain(free_letters(a), free_letters(b)))
-    at_numbers = _only_at_numbers(a) | _only_at_numbers(b)
-    return frozenset(
-        name
-        for name, brackets in inside.items()
-        if name not in bound
-        and (
-            name in at_numbers
-            or _is_function(name, brackets, name in alone, _brackets(a, name) != _brackets(b, name))
+    alone = [frozenset(free_letters(side)) for side in (a, b)]
+    arguments = [_arguments(side) for side in (a, b)]
+    functions = set()
+    for name in (arguments[0].keys() | arguments[1].keys()) - bound:
+        mine, others = brackets = [inside.get(name, frozenset()) for inside in arguments]
+        # k(7) is no 7k: a letter that stands before numbers and nowhere else on its side.
+        at_numbers = any(
+            inside and name not in letters and all(inner.op == "num" for inner in inside)
+            for inside, letters in zip(brackets, alone, strict=True)
         )
-    )
+        is_alone = any(name in letters for letters in alone)
+        if at_numbers or _is_function(name, mine | others, is_alone, mine != others):
+            functions.add(name)
+    return frozenset(functions)
 
 
-def _is_function(name: str, brackets: list[Node], alone: bool, differ: bool) -> bool:
+def _arguments(tree: Node) -> dict[str, frozenset[Node]]:
+    """What stands in brackets behind each letter."""
+    inside: dict[str, frozenset[Node]] = {}
+    for node in walk(tree):
+        for name in free_symbols(node.args[0]) if node.op == "apply" else ():
+            inside[name] = inside.get(name, frozenset()) | {node.args[1]}
+    return inside
+
+
+def _is_function(name: str, brackets: frozenset[Node], alone: bool, differ: bool) -> bool:
     letter, sums = _letter(sym(name)), all(map(_is_sum, brackets))
     if letter in _ALWAYS:
         return True
@@ -104,17 +111,6 @@ def _is_function(name: str, brackets: list[Node], alone: bool, differ: bool) -> 
         return not sums
     # u(x+1) against u(x)+u(1): different brackets on the two sides cannot be the same product.
     return differ and not alone and any(map(_is_one_sign, brackets))
-
-
-def _only_at_numbers(side: Node) -> set[str]:
-    """The letters that stand before a number in brackets and nowhere else on this side: k(7) is no
-    7k."""
-    inside: dict[str, list[Node]] = {}
-    for node in walk(side):
-        if node.op == "apply" and node.args[0].op == "sym":
-            inside.setdefault(node.args[0].value, []).append(node.args[1])
-    lonely = inside.keys() - set(free_letters(side))
-    return {name for name in lonely if all(inner.op == "num" for inner in inside[name])}
 
 
 def _is_sum(node: Node) -> bool:
@@ -137,10 +133,6 @@ def free_letters(node: Node) -> Iterable[str]:
         yield node.value
     for arg in node.args[1:] if node.op == "apply" else node.args:
         yield from free_letters(arg)
-
-
-def _brackets(node: Node, name: str) -> set[Node]:
-    return {n.args[1] for n in walk(node) if n.op == "apply" and name in free_symbols(n.args[0])}
 
 
 def _letter(head: Node) -> str:
