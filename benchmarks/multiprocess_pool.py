@@ -1,6 +1,7 @@
 """A worker pool on `multiprocess` beside `rlvr.workers.WorkerPool`: does it do what ours does?
 
     python -m benchmarks.multiprocess_pool
+    python -m benchmarks.multiprocess_pool --kills-of ours --kills 51  # a tenth of one row
 
 `multiprocess` comes with `datasets`.  The pool here is the least that does a worker's job with its
 spawn context: start, ask over a connection, kill at a limit, replace.  What is compared stands in
@@ -10,6 +11,7 @@ without a guard of `__main__`, and what is left when the owner is killed.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -29,7 +31,6 @@ __all__ = ["MultiprocessPool"]
 
 _STARTS = 20
 _ITEMS = 3000
-_KILLS = 510
 _LIMIT_S = 0.2
 
 
@@ -104,7 +105,7 @@ def _cpu_s() -> tuple[float, float]:
 
 
 def _measure(open_pool: Callable[[], Any], lost: Callable[[Any, object], object]) -> list[str]:
-    """Start, item, kill at the limit, and SIGKILLs; in CPU seconds of both sides."""
+    """Start, item, and kill at the limit; in CPU seconds of both sides."""
     pool = open_pool()
     pool.call(1, wall_s=60)
     pool.close()  # what is imported once is imported now
@@ -126,17 +127,24 @@ def _measure(open_pool: Callable[[], Any], lost: Callable[[Any, object], object]
     begin_s = time.perf_counter()
     reply = lost(pool, "hang")
     killed_s = time.perf_counter() - begin_s - _LIMIT_S
-    begin = sum(_cpu_s())
-    replies = Counter(map(str, (lost(pool, "die") for _ in range(_KILLS))))
-    kept = pool.call(7, wall_s=60)
     pool.close()
-    kill_s = (sum(_cpu_s()) - begin) / _KILLS
     return [
         f"{started_s * 1e3:.0f} ms",
         f"{here / _ITEMS * 1e6:.0f} + {max(0.0, there) / _ITEMS * 1e6:.0f} µs",
         f"{reply}, {killed_s * 1e3:.0f} ms after it by the clock, the next process included",
-        f"{kill_s * 1e3:.0f} ms each; {dict(replies)}; then 7 gives {kept}",
     ]
+
+
+def _kill(open_pool: Callable[[], Any], lost: Callable[[Any, object], object], times: int) -> str:
+    """SIGKILLs of the process in the middle of an item; in CPU seconds of both sides."""
+    pool = open_pool()
+    pool.call(1, wall_s=60)
+    begin = sum(_cpu_s())
+    replies = Counter(map(str, (lost(pool, "die") for _ in range(times))))
+    kept = pool.call(7, wall_s=60)
+    pool.close()
+    kill_s = (sum(_cpu_s()) - begin) / times
+    return f"{kill_s * 1e3:.0f} ms each; {dict(replies)}; then 7 gives {kept}"
 
 
 def _lost_of_ours(pool: WorkerPool, item: object) -> object:
@@ -227,14 +235,27 @@ def _children(parent: int) -> list[int]:
     return pids
 
 
+_POOLS: dict[str, tuple[Callable[[], Any], Callable[[Any, object], object]]] = {
+    "ours": (lambda: WorkerPool(_setup), _lost_of_ours),
+    "multiprocess": (lambda: MultiprocessPool(_setup), _lost_of_theirs),
+}
+
+
 def main() -> None:
     """Print both, row by row."""
-    ours = _measure(lambda: WorkerPool(_setup), _lost_of_ours)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=510)
+    parser.add_argument("--kills-of", choices=_POOLS, help="measure nothing else")
+    args = parser.parse_args()
+    if args.kills_of:
+        print(args.kills, "SIGKILLs, CPU |", _kill(*_POOLS[args.kills_of], args.kills))
+        return
+    ours = [*_measure(*_POOLS["ours"]), _kill(*_POOLS["ours"], args.kills)]
     processes = len(alive())
-    theirs = _measure(lambda: MultiprocessPool(_setup), _lost_of_theirs)
+    theirs = [*_measure(*_POOLS["multiprocess"]), _kill(*_POOLS["multiprocess"], args.kills)]
     beside = len(_children(os.getpid()))
     names = ["start, CPU", "an item, CPU here + there", "kill at a limit"]
-    names.append(f"{_KILLS} SIGKILLs, CPU")
+    names.append(f"{args.kills} SIGKILLs, CPU")
     rows = list(zip(names, ours, theirs, strict=True))
     rows.append(("processes left beside", str(processes), f"{beside} (resource tracker)"))
     for name, function in (("no guard", _without_guard), ("owner killed", _left_by_sigkill)):
