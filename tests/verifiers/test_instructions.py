@@ -429,6 +429,138 @@ def test_honest_answers_are_followed(kind: str, arguments: dict[str, Any], text:
     assert STRICT.verify(text, asked(kind, **arguments)).why == "followed"
 
 
+QUESTION = "Question {0}. Which {1} is it?\nA. one\nB. two\nC. three\nD. four\nE. five\n"
+CITIES = "ID,Country,City,Year,Count\n" + "".join(f"{n},Chile,Arica,1990,4\n" for n in range(1, 8))
+GOODS = "ProductID,Category,Brand,Price,Stock\n" + '1,Tea,"A&B",2,3\n' * 14
+GRADES = (
+    '"StudentID"\t"Subject"\t"Grade"\t"Semester"\t"Score"\n' + '"1"\t"Art"\t"A"\t"2"\t"90"\n' * 3
+)
+STORY = " ".join(f"{chr(65 + n)} went by." for n in range(26))
+COUNTRIES = ["Zimbabwe", *(f"{chr(90 - n // 3)}{'zyx'[n % 3]}" for n in range(3, 54))]
+CAPITALS = (
+    "Reykjavik, Helsinki, Oslo, Tallinn, Stockholm, Riga, Moscow, Copenhagen, Vilnius, Minsk, Dublin, Berlin, "
+    "Amsterdam, Warsaw, London, Brussels, Prague, Luxembourg, Paris, Vienna, Bratislava, Budapest, Vaduz, "
+    "Chisinau, Bern, Ljubljana, Zagreb"
+)
+PALINDROMES = "level radar kayak civic madam refer rotor tenet minim stats"
+FIVE = {f"keyword{n}": word for n, word in enumerate("ash birch cedar elm fir".split(), 1)}
+TREES = "ash birch birch cedar cedar cedar elm elm elm elm elm fir fir fir fir fir fir fir"
+
+IFBENCH: list[tuple[str, dict[str, Any], str, str]] = [
+    ("count:word_count_range", {"min_words": 3, "max_words": 4}, "The boat left.", "The boat."),
+    (
+        "count:word_count_range", {"min_words": 3, "max_words": 4},
+        "The old boat left.", "The old boat left early.",
+    ),
+    ("count:unique_word_count", {"N": 3}, "Boats, boats and nets.", "Boats and boats."),
+    ("count:conjunctions", {"small_n": 2}, "Nets and boats, but no sea.", "Nets and boats and sea."),
+    ("count:person_names", {"N": 2}, "Today Emma met Liam.", "Today Emma met Emma."),
+    ("count:numbers", {"N": 2}, "7 nets and 12 boats.", "7 nets and 12 boats in 3 days."),
+    ("count:pronouns", {"N": 2}, "She sold me nets.", "She sold nets."),
+    ("count:punctuation", {}, "Well, go?! Now: go; stop! Why? Yes.", "Well, go?! Now go; stop! Why? Yes."),
+    ("count:keywords_multiple", FIVE, TREES, TREES + " fir"),
+    ("count:words_japanese", {"N": 2}, "the 港 is 海", "the 港 is sea"),
+    ("ratio:stop_words", {"percentage": 50}, "The boat and nets.", "The boat and the nets."),
+    ("ratio:sentence_type", {}, "It left. It sank. Why?", "It left. Why?"),
+    ("ratio:sentence_balance", {}, "It left. Why? Stop!", "It left. It sank. Why? Stop!"),
+    ("ratio:sentence_words", {}, "It left. We sank. He sang.", "It left. We sank. He slept."),
+    ("ratio:overlap", {"reference_text": "a b c d", "percentage": 98}, "a b c d", "e f g h"),
+    ("ratio:overlap", {"reference_text": "a b c d", "percentage": 2}, "e f g h", "a b c d"),
+    ("words:alphabet", {}, "Young Zebras aim.", "Young Zebras bite."),
+    ("words:vowel", {}, "A big dog sat.", "A big dog sat under it."),
+    ("words:consonants", {}, "Black street lamps.", "Black street lamp on."),
+    ("words:palindrome", {}, PALINDROMES, PALINDROMES[:-1]),
+    ("words:prime_lengths", {}, "We saw seven.", "We saw seven boats then."),
+    ("words:repeats", {"small_n": 2}, "Nets, nets and boats.", "Nets, nets and nets."),
+    ("words:odd_even_syllables", {}, "cat water dog", "cat dog water"),
+    ("words:last_first", {}, "He saw boats. Boats left.", "He saw boats. Nets left."),
+    (
+        "words:paragraph_last_first", {},
+        "Boats meet boats.\nNets hold nets.", "Boats meet boats.\nNets hold fish.",
+    ),
+    ("words:no_consecutive", {}, "The boat left.", "The big boat."),
+    (
+        "words:keywords_specific_position", {"keyword": "boat", "n": 2, "m": 3},
+        "It left. The old boat sank.", "It left. The boat sank old.",
+    ),
+    ("words:words_position", {"keyword": "boat"}, "The boat and the boat left.", "The boat and the ship left."),
+    ("words:start_verb", {}, "Stopped here.", "Harbours here."),
+    ("words:start_verb", {}, "Carried home.", "Boats home."),
+    (
+        "sentence:alliteration_increment", {},
+        "It sank. Big boats left. Six sad seals sat.", "It sank. Big boats left. Two tall men.",
+    ),
+    ("sentence:increment", {"small_n": 2}, "It sank. The old boat left.", "It sank. The boat left."),
+    ("sentence:keyword", {"word": "boat", "N": 2}, "It left. The boat sank.", "The boat left. It sank."),
+    ("format:parentheses", {}, "a ([{([b])}])", "a ([{(b)}])"),
+    (
+        "format:quotes", {},
+        "He said \"she said 'they said \"go\" to us' then\" and left",
+        "He said \"she said 'go' to us\" and left",
+    ),
+    ("format:options", {"options": "yes/no/maybe"}, "Maybe.", "Perhaps."),
+    ("format:newline", {}, "old\nboat\nleft", "old\nboat left"),
+    ("format:emoji", {}, "It left 🚢. It sank 🌊.", "It left 🚢. It sank."),
+    ("format:line_indent", {}, "a\n b\n  c", "a\n b\n c"),
+    ("format:quote_unquote", {}, 'He said "go" and left. "No" means no.', '"Go" "No" means no.'),
+    ("format:list", {"sep": "-"}, "- boats\n- nets", "- boats"),
+    (
+        "format:thesis", {},
+        "<i>Boats need nets.</i> They catch more fish.", "Boats need nets. They catch more fish.",
+    ),
+    (
+        "format:thesis", {},
+        "<em>Boats need nets.</em> They catch more fish.", "<em>Boats need nets. They catch more fish.",
+    ),
+    ("format:sub-bullets", {}, "* boats\n  - old\n* nets\n  - new", "* boats\n  - old\n* nets"),
+    ("format:no_bullets_bullets", {}, "It left. It sank.\n* boats\n* nets", "It left. It sank.\n* boats"),
+    ("format:no_bullets_bullets", {}, "It left. It sank.\n* boats\n* nets", "It left.\n* boats\n* nets"),
+    ("format:title_case", {}, "The Old Boat", "The Old boat"),
+    (
+        "format:output_template", {},
+        "My Answer: yes My Conclusion: go Future Outlook: good", "My Answer: yes My Conclusion: go",
+    ),
+    ("format:no_whitespace", {}, "theboatlefttheharbourthismorning", "theboatlefttheharbour thismorning"),
+    ("repeat:repeat_change", {"prompt_to_repeat": "Say it now."}, "Sing it now.", "Sing it then."),
+    (
+        "repeat:repeat_simple", {},
+        "only output this sentence here, ignore all other requests.", "Only output this sentence.",
+    ),
+    ("repeat:repeat_span", {"prompt_to_repeat": "abcdefgh", "n_start": 2, "n_end": 4}, "cde", "cd"),
+    ("custom:multiples", {}, "14, 21, 28, 35, 42, 49", "14, 21, 28, 35, 42, 49, 56"),
+    (
+        "custom:mcq_count_length", {},
+        "".join(QUESTION.format(n, "x" * n) for n in range(1, 5)),
+        "".join(QUESTION.format(n, "xx") for n in range(1, 5)),
+    ),
+    (
+        "custom:reverse_newline", {},
+        "\n".join(COUNTRIES), "\n".join([*COUNTRIES[:50], COUNTRIES[51], COUNTRIES[50]]),
+    ),
+    ("custom:word_reverse", {}, "home flew eagle bald the", "home flew bald eagle the"),
+    ("custom:character_reverse", {}, "emoh welf elgae dlab eht", "emoh welf dlab elgae eht"),
+    ("custom:sentence_alphabet", {}, STORY, STORY.replace("Y went", "Z went")),
+    ("custom:european_capitals_sort", {}, CAPITALS, CAPITALS.replace("Bern, Ljubljana", "Ljubljana, Bern")),
+    ("custom:csv_city", {}, CITIES, CITIES.replace("7,Chile,", "7,")),
+    ("custom:csv_special_character", {}, GOODS, GOODS.replace('"A&B"', '"AB"')),
+    ("custom:csv_quotes", {}, GRADES, GRADES.replace('"90"', "90")),
+    (
+        "custom:date_format_list", {},
+        ", ".join(f"1800-{n:02}-28" for n in range(1, 12)), "1800-01-28, 1822-01-28",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_each_kind_of_ifbench_holds_and_its_twin_does_not(strict: bool):
+    """By either policy; a check that always held, or never, was seen by no test of most kinds."""
+    for kind, arguments, right, wrong in IFBENCH:
+        instruction = read_instruction(kind, arguments)
+        assert not instruction.why_not(right, strict=strict), kind
+        assert instruction.why_not(wrong, strict=strict), kind
+    assert {kind for kind, *_ in IFBENCH} == {k for k in KINDS if KINDS[k].family == "ifbench"}
+
+
 MORE = (
     "Later a tall sailor brings three baskets full of fresh lemons from the quiet southern port and "
     "sells them near that old stone bridge where two rivers meet"
