@@ -29,6 +29,14 @@ def test_one_letter_or_its_text_is_an_answer(text: str):
     assert verdict(text).correct
 
 
+@pytest.mark.parametrize("said", ["1/2", "0.50", r"\frac{1}{2}", "50%"])
+def test_an_option_that_is_a_number_may_be_said_in_another_notation(said: str):
+    """Where one option has that number; of two that have it none is meant."""
+    asked = {"options": ["0.5", "2", "5"], "answer": "0.5"}
+    assert verdict(rf"\boxed{{{said}}}", asked).correct
+    assert not verdict(rf"\boxed{{{said}}}", {**asked, "options": ["0.5", "2/4", "5"]}).correct
+
+
 NAMED = (
     "{letter}",
     r"\text{{{letter}}}",

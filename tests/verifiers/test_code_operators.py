@@ -59,6 +59,15 @@ def test_slips_that_are_made_of_one_line():
         "x - 2 < 1",
         "x - 3 < 2",
     } <= texts
+    texts = {
+        one.source.split("return ")[-1] for one in mutants("def f(n):\n    return 0.5, range(n)")
+    }
+    assert {
+        "(1.0, range(n))",
+        "(1.5, range(n))",
+        "(0.5, range(n + 1))",
+        "(0.5, range(n - 1))",
+    } <= texts
 
 
 def test_drawing_takes_each_kind_of_slip_in_turn():

@@ -335,4 +335,5 @@ def test_a_rubric_is_a_part_with_bounds():
     assert refusal(lambda: rlvr.Rubric(judge(url), [("x", 0)])).startswith(
         "Rubric: the weight of 'x' is int 0"
     )
-    assert "has no method judged" in refusal(lambda: rlvr.Rubric(3))
+    for other in (3, len):
+        assert "has no method judged" in refusal(lambda other=other: rlvr.Rubric(other))

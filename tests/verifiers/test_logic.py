@@ -16,7 +16,7 @@ from rlvr.verifiers.logic import (
     SudokuVerifier,
     expression_value,
 )
-from rlvr.verifiers.logic_solvers import grids_left, solve24, sudoku_solutions
+from rlvr.verifiers.logic_solvers import box_shape, grids_left, solve24, sudoku_solutions
 
 GAME = {"numbers": [6, 4, 1, 1], "target": 24, "all": True}
 ROLES = {"Ann": "knight", "Bob": "knave"}
@@ -182,6 +182,9 @@ def test_sudoku_is_judged_by_its_rules():
     assert verifier.verify(box("1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 2"), SUDOKU).why == "rule-broken"
     assert verifier.verify(box("2 1 3 4\n3 4 1 2\n1 2 4 3\n4 3 2 1"), SUDOKU).why == "given-changed"
     assert verifier.verify(box("1 . 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 ."), SUDOKU).reason == "shape"
+    assert verifier.read(tuple(map(tuple, SUDOKU))) == verifier.read(SUDOKU)
+    with pytest.raises(rlvr.DataError, match="4, 6 or 9 rows, not 5"):
+        box_shape(5)
 
 
 @pytest.mark.parametrize(

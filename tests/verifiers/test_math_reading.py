@@ -314,7 +314,7 @@ RIGHT = {
 WRONG = {
     "numbers with words, signs and units that people write": [
         (r"12\pi\text{ cm}^2", "12π cm"), (r"25^\circ\text{C}", "25 F"), (r"\$5", "EUR 5"), ("2500000", "2.5k"), ("2k", "2000"),
-        ("2500000", "2 million 400 thousand"), (r"3\frac17", "3, 1/7"), ("12", "Twelve (13)"), ("12", "12 (wrong)"),
+        ("2500000", "2 million 400 thousand"), ("5000", "two thousand three thousand"), (r"3\frac17", "3, 1/7"), ("12", "Twelve (13)"), ("12", "12 (wrong)"),
         ("12", "There are not 12 cats."), ("3:2", "two to three"), ("42", "42_8"), ("27", r"\approx 27"),
         ("27", r"x\approx 27"), (r"\frac{1}{36}", r"\approx\frac{1}{36}"), (r"\infty", "-inf"),
         (r"3:45\text{ PM}", "3:45 in the morning"), ("3:2", "3:2 (girls to boys)"),
