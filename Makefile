@@ -2,7 +2,7 @@
 #
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
-#   make quick   run the tests that need no torch, sandbox, command or service; under a minute
+#   make quick   run the tests that need no torch, sandbox, command, service or worker; under a minute
 #   make test    run all tests but four kinds: `make test-slow` runs the slow ones, and properties with more examples,
 #                `make test-escapes` the attacks, `make test-ranks` training in several processes,
 #                `make test-ray` scoring on a Ray cluster; `make test-all` is `test` and `test-slow` in one run
@@ -64,11 +64,16 @@ demo: $(TRAIN)
 score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
-# By path and not by mark, as importing torch for tests that do not run takes seconds.
+# By path and not by mark, as importing torch for tests that do not run takes seconds.  The last lines are files
+# whose tests start workers, or try hundreds of rows, references, pairs or orders.
 NOT_QUICK := adding agents algo browser cli envs escapes faults interop outside peers ranks ray recipes samplers sandbox testing train \
   vllm workers test_package.py collect/test_flight.py collect/test_process_labels.py data/test_formats.py environment/test_mcp.py \
-  frozen/test_formats.py serve viewer $(addprefix scoring/test_,identity.py references.py services.py) \
-  $(addprefix verifiers/test_,code_interactive.py code_probes.py code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
+  frozen/test_formats.py serve viewer $(addprefix verifiers/test_,code_interactive.py code_probes.py code_sandboxed.py) \
+  $(addprefix scoring/test_scoring,.py _async.py _files.py _rows.py) \
+  $(addprefix scoring/test_,identity.py references.py services.py) \
+  $(addprefix environment/test_,from_rows.py plain.py) collect/test_collector.py data/test_filtering.py \
+  collect/test_batches.py data/test_fuzzed_rows.py verifiers/test_hostile_references.py \
+  $(addprefix verifiers/test_math_,concurrency.py equality.py fuzz.py hostile.py limits.py symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))

@@ -76,7 +76,7 @@ class Fifo:
         os.close(self._fd)
 
 
-def in_turn(rows: Iterable[str], every: int) -> list:
+def in_turn(rows: Iterable[object], every: int) -> list:
     """The rows of a table, of which all but the first of each so many are slow."""
     return [
         pytest.param(row, marks=[pytest.mark.slow] * (i % every > 0)) for i, row in enumerate(rows)

@@ -1,5 +1,6 @@
 """A batch is a function of tasks, seeds and weights: how fast anything is, and what breaks, changes nothing."""
 
+import itertools
 import json
 import random
 import time
@@ -14,6 +15,7 @@ from rlvr.collect import ScriptedSampler
 from rlvr.errors import SamplingFailed
 from tests.collect.collecting import Count, collector, counts, texts, untimed
 from tests.environments import Trials
+from tests.processes import in_turn
 
 
 class Broken(Exception):
@@ -107,15 +109,15 @@ def batches(kind: str, sampler, staleness: int, *, killed: bool = False) -> list
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("staleness", [0, 1, 3])
-@pytest.mark.parametrize("kind", ENVS)
+@pytest.mark.parametrize("case", in_turn(itertools.product(ENVS, [0, 1, 3]), 2))
 @pytest.mark.parametrize(
     "killed",
     [False, pytest.param(True, marks=pytest.mark.slow)],
     ids=["again", "resumed"],
 )
-def test_speeds_rows_and_failures_give_one_batch(kind, staleness, killed):
+def test_speeds_rows_and_failures_give_one_batch(case, killed):
     """Against a sampler that finishes all at once: texts, scores, dropped groups, and all numbers but the seconds."""
+    kind, staleness = case
     script = ENVS[kind][1]
 
     class AtOnce(Erratic):

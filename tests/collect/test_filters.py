@@ -16,6 +16,7 @@ from tests.collect.collecting import (
     texts,
 )
 from tests.environments import Siblings, Trials
+from tests.processes import in_turn
 
 
 def ids(groups) -> list[int]:
@@ -183,7 +184,7 @@ def test_a_group_that_waited_is_sampled_anew_when_it_is_too_old(version, again, 
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", in_turn(range(4), 2))
 def test_speed_rows_and_failures_change_nothing_in_a_batch(staleness, seed):
     """Samples in any order, a few at a time, scores that dawdle, some that fail: always the same batches."""
     settings = {"dynamic": True, "group_size": 4, "max_staleness": staleness}

@@ -836,7 +836,15 @@ ADDS_ONE = {
 }
 
 
-@pytest.mark.parametrize("name", ADDS_ONE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] * (name in ("cpp20", "go", "rust", "typescript"))
+        )
+        for name in ADDS_ONE
+    ],
+)
 def test_every_language_is_judged_from_a_fence(name):
     """C and Java raised KeyError.  A block of another language beside it does not count; bare code does."""
     if error := toolchains.missing(name):

@@ -11,6 +11,7 @@ from rlvr.data.step_files import StepFile, read_step
 from rlvr.errors import DataError
 from rlvr.train.step_model import StepModel, verify_with_models
 from rlvr.train.step_own import own_formulas
+from tests.processes import in_turn
 from tests.train.bandit import policy, run_to_end
 
 SETTINGS = {"prompts": 2, "group_size": 4, "steps": 2, "step_files": 1}
@@ -58,7 +59,7 @@ def light(step: StepFile) -> StepFile:
     return StepFile(step.head, kept)
 
 
-@pytest.mark.parametrize("backbone", ["own", "shared"])
+@pytest.mark.parametrize("backbone", in_turn(["own", "shared"], 2))
 def test_a_critics_loss_is_judged(backbone: str, tmp_path):
     """Its mean and each slope; a target, a value and a slope that are off are named with their place."""
     step = last_step(tmp_path / "run", load_algorithm("ppo", critic_backbone=backbone))
@@ -92,7 +93,7 @@ def test_a_step_in_a_trust_region_is_judged(tmp_path):
     assert found(changed(step, "advantages", at, 0.1))["update 0: loss"] == "departs"
 
 
-@pytest.mark.parametrize("numbers", [{}, {"beta": 0.0}, {"beta": 1.0, "top_k": 3}])
+@pytest.mark.parametrize("numbers", in_turn([{}, {"beta": 0.0}, {"beta": 1.0, "top_k": 3}], 3))
 def test_a_step_of_distillation_is_judged(numbers, tmp_path):
     """Denominators from the file alone; with both models each divergence and the gradient."""
     first, teacher = policy(), policy(seed=5)

@@ -11,6 +11,7 @@ from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.reward_model import RewardModel
 from rlvr.train.trained_rows import step_row
+from tests.processes import in_turn
 from tests.serve.serving import answering
 from tests.train.bandit import Bandit, policy, run_to_end
 
@@ -54,10 +55,7 @@ def run(folder, rules, name, **settings):
     return read_metrics(folder / "metrics.jsonl")
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    ["grpo_process", "reinforce_pp", "ppo", pytest.param("a2c", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("algorithm", in_turn(["grpo_process", "reinforce_pp", "ppo", "a2c"], 2))
 def test_steps_teach_where_no_score_does(tmp_path, rules, algorithm):
     """A rule that likes the letter a: completions become full of it, though every verdict is WRONG."""
     settings = {"algorithm": algorithm, "group_size": 4}

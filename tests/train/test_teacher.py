@@ -14,6 +14,7 @@ from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 from tests.json_lines import write_json_lines
+from tests.processes import in_turn
 from tests.train.bandit import CHARSET, Bandit, policy, run_to_end, trainer
 
 
@@ -32,7 +33,7 @@ def teacher(folder, charset=CHARSET) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("algorithm", ["distill", "gkd"])
+@pytest.mark.parametrize("algorithm", in_turn(["gkd", "distill"], 2))
 def test_the_policy_comes_near_its_teacher(tmp_path, algorithm):
     """The reverse KL of sampled tokens falls to less than half, though every score is 0."""
     settings = {"algorithm": algorithm, "teacher": teacher(tmp_path / "teacher"), "prompts": 16}

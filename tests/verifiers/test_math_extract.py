@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rlvr.verifiers import stated
 from rlvr.verifiers.math import BOXED, extract
+from tests.processes import in_turn
 
 FOUND = [
     # (completion, answer, method, why it stands here)
@@ -214,7 +215,7 @@ MEGABYTE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("unit", MEGABYTE)
+@pytest.mark.parametrize("unit", in_turn(MEGABYTE, 3))
 def test_a_megabyte_of_anything_costs_a_blink(unit):
     """Linear whatever is repeated; 0.05 s is usual, the rest is for a busy machine."""
     text = unit * (1_000_000 // len(unit))

@@ -370,19 +370,19 @@ def _compare(
 ) -> QuantityCheck:
     """Compare arrays; a departure is tried against every other convention."""
     expected = recompute(rows, setting)
-    allowed = _tolerance(expected, recompute, rows, setting, size)
+    [allowed] = _tolerances([expected], recompute, rows, [setting], size)
     if _fits(recorded, expected, allowed):
         return QuantityCheck(quantity, "equal")
-    explained = []
-    for says, how in setting.how.others():
-        other_setting = replace(setting, how=how)
-        other_expected = recompute(rows, other_setting)
-        # Under another convention rounding may allow more, as where an std is small.
-        looser = np.maximum(
-            allowed, _tolerance(other_expected, recompute, rows, other_setting, size)
-        )
-        if _fits(recorded, other_expected, looser):
-            explained.append(says)
+    others = list(setting.how.others())
+    settings = [replace(setting, how=how) for _, how in others]
+    values = [recompute(rows, other) for other in settings]
+    # Under another convention rounding may allow more, as where an std is small.
+    looser = _tolerances(values, recompute, rows, settings, size)
+    explained = [
+        says
+        for (says, _), theirs, theirs_allowed in zip(others, values, looser, strict=True)
+        if _fits(recorded, theirs, np.maximum(allowed, theirs_allowed))
+    ]
     excess = np.abs(recorded - expected) / np.maximum(allowed, np.finfo(float).tiny)
     # A NaN among them, recorded or computed, is the worst.
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
@@ -412,19 +412,23 @@ def _fits(recorded: Float64s, ours: Float64s, allowed: Float64s) -> bool:
     return bool((np.abs(recorded - ours) <= allowed).all())
 
 
-def _tolerance(
-    ours: Float64s,
+def _tolerances(
+    values: Sequence[Float64s],
     recompute: Callable[[Sequence[StepRow], Setting], Float64s],
     rows: Sequence[StepRow],
-    setting: Setting,
+    settings: Sequence[Setting],
     size: Any,
-) -> Float64s:
-    spread = np.zeros(len(ours))
+) -> list[Float64s]:
+    """What rounding may move the values of each setting by; rows are shaken once for all."""
+    spreads = [np.zeros(len(ours)) for ours in values]
     for way in _WAYS:
-        moved = recompute([shake(row, _UNIT, way) for row in rows], setting)
-        spread = np.maximum(spread, np.abs(moved - ours))
-    magnitude = np.abs(ours) if size is None else size
-    return np.asarray(4 * spread + _ROUNDINGS * _UNIT * magnitude)
+        shaken = [shake(row, _UNIT, way) for row in rows]
+        for spread, ours, setting in zip(spreads, values, settings, strict=True):
+            np.maximum(spread, np.abs(recompute(shaken, setting) - ours), out=spread)
+    return [
+        4 * spread + _ROUNDINGS * _UNIT * (np.abs(ours) if size is None else size)
+        for spread, ours in zip(spreads, values, strict=True)
+    ]
 
 
 def _angle(recorded: Float64s, ours: Float64s) -> tuple[float, float]:
