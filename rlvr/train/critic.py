@@ -106,7 +106,7 @@ class CriticLearner(SecondModel):
         super().__init__(
             learner,
             model,
-            self.settings.lr or learner.config.lr,
+            self.settings.lr,
             schedule=self.settings.schedule,
             head=self._root.head,
             learns_layers=self._own,

@@ -37,8 +37,7 @@ class ImplicitRewards(SecondModel):
     def __init__(self, learner: Learner) -> None:
         assert learner.algorithm.implicit is not None
         self.settings = learner.algorithm.implicit
-        lr = self.settings.lr or 2 * learner.config.lr
-        super().__init__(learner, learner.policy.copy_all(), lr)
+        super().__init__(learner, learner.policy.copy_all(), self.settings.lr, times=2.0)
 
     def before(self, batch: Batch) -> Batch:
         assert batch.ref_logprobs is not None

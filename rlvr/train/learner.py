@@ -178,6 +178,8 @@ class Learner:
         # In updates, which is what the schedule counts; batches that are not full make fewer.
         left = left_steps * self.algorithm.epochs * self.config.updates_per_batch
         self._clock = self._clock.begin_again(self.updates, left, **others)
+        for part in self.parts:
+            part.begin_schedule(left, **others)
 
     def reset(self) -> None:
         """Let the parts start afresh: ProRL's reset (arXiv:2505.24864, 2.3.1).

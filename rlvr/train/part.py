@@ -345,6 +345,14 @@ class LearnerPart:
             step: steps done.
         """
 
+    def begin_schedule(self, left: int, **others: Any) -> None:
+        """Begin the schedule of the part's own learning rate again, as a stage may want it.
+
+        Args:
+            left: updates to the end of the run.
+            others: those of `LrClock.begin_again`.
+        """
+
     def end_step(self, step: int) -> None:
         """See the end of a training step.
 

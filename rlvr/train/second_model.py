@@ -3,7 +3,8 @@ an implicit reward model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,8 @@ class SecondModel(LearnerPart):
         learner: as the run begins; its policy's micro-batching, precision and adapter are the
             model's too.
         model: the model, not yet sharded.
-        lr: learning rate without schedule.
+        lr: learning rate without schedule; None for `times` the policy's.
+        times: see `lr`.
         schedule: of the learning rate; None for the policy's.
         head: a part of the model's root that is trained, too; None for none.
         learns_layers: whether the model's layers are trained here; False for the policy's own.
@@ -44,16 +46,17 @@ class SecondModel(LearnerPart):
         self,
         learner: Learner,
         model: Policy,
-        lr: float,
+        lr: float | None,
         *,
+        times: float = 1.0,
         schedule: str | None = None,
         head: nn.Module | None = None,
         learns_layers: bool = True,
     ) -> None:
         super().__init__(learner)
-        self.model, self._lr, self._head = model, lr, head
-        self._schedule = schedule or learner.config.schedule
-        self._clock = LrClock(learner.config.total_updates, learner.config.warmup_steps)
+        self.model, self._lr, self._times, self._head = model, lr, times, head
+        self._schedule = schedule
+        self._clock = LrClock(self._total_updates, learner.config.warmup_steps)
         self.updates = self.steps = 0
         # Before the optimiser: AdamW's means then lie like the shards.
         model.shard(learner.ranks)
@@ -69,7 +72,16 @@ class SecondModel(LearnerPart):
     @property
     def lr(self) -> float:
         """Learning rate of the next update."""
-        return scheduled_rate(self._lr, self._schedule, self._clock, self.updates)
+        config = self.learner.config  # of this stage
+        lr = self._lr or self._times * config.lr
+        return scheduled_rate(lr, self._schedule or config.schedule, self._clock, self.updates)
+
+    def begin_schedule(self, left: int, **others: Any) -> None:
+        self._clock = self._clock.begin_again(self.updates, left, **others)
+
+    @property
+    def _total_updates(self) -> int:
+        return self.learner.config.total_updates
 
     def clip_gradient(self) -> float:
         """Clip the gradient as the policy's is clipped; returns its norm before."""
@@ -123,6 +135,8 @@ class SecondModel(LearnerPart):
             "head": {} if self._head is None else self._head.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "counts": [self.updates, self.steps],
+            # Beyond the settings' number, which a resumed run may change.
+            "clock": {**asdict(self._clock), "left": self._clock.left - self._total_updates},
         }
 
     def load(self, state: StateDict) -> None:
@@ -147,3 +161,5 @@ class SecondModel(LearnerPart):
             self._head.load_state_dict(ranks.spread(state["head"], self._head.state_dict()))
         ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.steps = state["counts"]
+        if clock := state.get("clock"):  # not in checkpoints of before
+            self._clock = LrClock(**{**clock, "left": clock["left"] + self._total_updates})

@@ -14,6 +14,7 @@ from rlvr.algo.parts import Correction, Critic, EntropyTarget, Kl, Mixing, Reset
 from rlvr.errors import DataError, UsageError
 from rlvr.train.credit import collate, credit
 from rlvr.train.critic import CriticLearner
+from rlvr.train.implicit import ImplicitRewards
 from rlvr.train.parts import EntropyBonus, Reference, SubsetChoice, TrustPenalty
 from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
@@ -190,6 +191,32 @@ def test_what_has_adapted_stays_where_a_stage_changes_another_number():
         assert made.algorithm.trust == dataclasses.replace(
             trust, **({"target": 1e-3} | {"coefficient": coefficient})
         )
+
+
+@pytest.mark.parametrize("name", ["ppo", "prime"])
+def test_a_second_models_rate_is_the_policys_in_every_stage(name):
+    """It kept the run's first rate, and came to 0 too soon where a stage makes more updates: after 2 of 4 steps of
+    one update at most, a stage has rate ½ and three updates a step; the schedule's second half lasts six."""
+    settings = {"lr": 1.0, "schedule": "linear", "updates": 3, "group_size": 32}
+
+    def of_prompts(prompts: int, **others):
+        return learner(load_algorithm(name), **(settings | {"prompts": prompts} | others))
+
+    made = of_prompts(8, steps=4)
+    second = made.part(CriticLearner) or made.part(ImplicitRewards)
+    times = {"ppo": 1.0, "prime": 2.0}[name]
+    assert second.lr == times
+    second.updates = 2
+    made.change(of_prompts(24, steps=4, lr=0.5).config)
+    made.begin_schedule(2, schedule=False, warmup=None)
+    assert second.lr == pytest.approx(times * 0.25)
+    second.updates = 5
+    assert second.lr == pytest.approx(times * 0.125)
+
+    longer = of_prompts(24, steps=6, lr=0.5)  # goes on after step 3, with two more steps
+    again = longer.part(CriticLearner) or longer.part(ImplicitRewards)
+    again.load(second.state())
+    assert again.lr == pytest.approx(times * 0.5 * 0.5 * 9 / 12)
 
 
 def test_coefficients_follow_what_is_measured():
