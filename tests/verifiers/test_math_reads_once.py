@@ -15,7 +15,7 @@ from rlvr.verifiers.math.reading import read
 
 READERS = {
     "reading": {"verifier", "api", "given", "engine", "differing"},
-    "quantity": {"reading", "relations", "given", "normal", "shapes"},
+    "quantity": {"reading", "relations", "given", "normal", "shapes", "prompted"},
     "relations": {"reading"},
     "clock": {"reading"},
     "arithmetic": {"quantity", "reading", "statement"},

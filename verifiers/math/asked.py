@@ -26,7 +26,7 @@ from rlvr.verifiers.math.remarks import question
 from rlvr.verifiers.math.statement import in_degrees, leaves, within
 from rlvr.verifiers.math.units import canonical, measure
 
-__all__ = ["FORMS", "NamedForm", "not_as_asked"]
+__all__ = ["FORMS", "NamedForm", "named_units", "not_as_asked"]
 
 _LARGEST_PRIME = 10**9
 # What a question has that a sign around its number answers: 12%, 12 times, 5:14, 45°.
@@ -116,7 +116,12 @@ def _named_forms(prompt: str) -> tuple[NamedForm, ...]:
 
 
 @lru_cache(maxsize=512)
-def _named_units(prompt: str) -> frozenset[str | None]:
+def named_units(prompt: str) -> frozenset[str | None]:
+    """The canonical names of the units that a prompt asks for.
+
+    Args:
+        prompt: its text.
+    """
     return frozenset(map(canonical, _IN_UNIT.findall(prompt)))
 
 
@@ -124,11 +129,11 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
     """Who asks for meters is not answered in kilometers."""
     if answer.op != "unit" or reference.op not in ("unit", "num"):
         return True
-    named_units = _named_units(prompt)
-    if reference.op == "unit" and reference.value not in named_units:
+    named = named_units(prompt)
+    if reference.op == "unit" and reference.value not in named:
         return True
     unit = reference.value if reference.op == "unit" else ""
-    measurable = {name for name in named_units if name and measure(name)}
+    measurable = {name for name in named if name and measure(name)}
     due = {unit} if unit else measurable
     sizes = set(map(measure, due)) - {None}  # kph is km/h
     return answer.value in due or measure(answer.value) in sizes or not measurable

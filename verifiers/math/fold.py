@@ -130,6 +130,8 @@ _SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
 _CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
 # 答案是5: the label before an answer.
 _CJK_LABEL = re.compile(r"^\s?(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
+# x = 1 或 x = 2; within a word they join nothing.
+_CJK_JOIN = re.compile("(?<![\u4e00-\u9fff])(?:或者?|且|和|与)(?![\u4e00-\u9fff])")
 # A factor that ends before a power that begins: }3^5, 6 3^5.
 _BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
 # 1② and ①5 are a number and a mark, which NFKC would join into 12 and 15.
@@ -189,6 +191,10 @@ _PLAIN_SIGNS = swaps(
     (">=", ">=", r" \\ge "),
     ("<=", "<=", r" \\le "),
     ("...", r"\.\.\.", r" \\dots "),
+    ("!=", r"(?<=\d)!=(?=\s?\d)", "! ="),  # 4!=24
+    ("-to-", r"(?<=\d)-to-(?=\d)", " to "),
+    ("S$", r"\AUS(?=\$)", ""),
+    ("'", r"(?<=\d)\s?'\s?(\d{1,2}(?:\.\d+)?)\s?\"", r"'\1''"),  # 5'8"
     (  # x = 2; y = 1
         ";",
         r"\A[^,;=]*=[^,;]*(?:(?<!\\);[^,;=]*=[^,;]*){1,9}\Z",
@@ -214,6 +220,8 @@ _MARKUP = swaps(
         r"\\([pbBvV]?matrix)\{((?:[^{}]|\{[^{}]{0,60}\}){1,800})\}",
         lambda m: rf"\begin{{{m[1]}}}{m[2]}\end{{{m[1]}}}".replace(r"\cr", "\\\\ "),
     ),
+    ("\\\\[", r"\\\\\[\s?[\d.]{1,5}\s?(?:pt|em|ex|mm|cm|in)\s?\]", r"\\\\\\\\"),
+    (r"\over", r"\{([^{}]{1,60})\\over(?![a-zA-Z])([^{}]{1,60})\}", r"\\frac{\1}{\2}"),
     (r"\framebox", r"\\framebox\s?(?:\[[^\[\]]{0,20}\]\s?){0,2}", ""),
     (  # ]1, 2[ \cup [3, 4[
         r"\cup",
@@ -341,7 +349,8 @@ _BECOMES = (
             tbinom \binom  overrightarrow \vec  top T  intercal T  rightarrow \to
             longrightarrow \to  lvert |  rvert |  vert |  mid |  ldots \dots  cdots \dots  ast *
             % %  degree ^\circ  # #  varnothing \emptyset  lor \vee  land \wedge  cupdot \cup
-            backslash \setminus  & ,  pounds £  euro €  cdotp \cdot  infin \infty
+            bigcup \cup  bigcap \cap  backslash \setminus  & ,  pounds £  euro €  cdotp \cdot
+            infin \infty
             """
         ).items()
     }
@@ -548,6 +557,7 @@ def _fold_unicode(text: str) -> str:
         text = _CIRCLED.sub(r" \\circled ", text)  # 1② is not 12
     # Once more after NFKC, which makes plain letters of mathematical ones.
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
+    text = _CJK_JOIN.sub(lambda m: " or " if m[0][0] == "或" else " and ", text)
     return (
         text
         if text.isascii()

@@ -79,7 +79,10 @@ _SAYS_MORE_THAN_ONE = frozenset(
 # What answers them in short: T, Thu.
 _SHORT_FOR = {"true": ("t",), "false": ("f",)} | {
     day: (day[:3], day[:4], day[:5])
-    for day in "monday tuesday wednesday thursday friday saturday sunday".split()
+    for day in (
+        "monday tuesday wednesday thursday friday saturday sunday january february march april "
+        "june july august september october november december"
+    ).split()
 }
 _SUBJECTS = frozenset("series integral sequence sum limit function it".split())
 _VERBS = frozenset("does converges diverges exists is has".split())
@@ -87,6 +90,7 @@ _VERBS = frozenset("does converges diverges exists is has".split())
 _BEARERS = frozenset(
     "number integer function series sequence triangle angle matrix graph event".split()
 )
+_HAPPENED = re.compile(r"(?:born|held|made|\w+ed) (?:in|on|at) ")
 _NEITHER = re.compile(r"(?:[\w()]+ is )?neither \w+ nor \w+")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
 _SAME_TEXT = judged(True, "text")
@@ -273,6 +277,10 @@ class _Comparison:
             return self._two_sequences(a, b)
         sequence, opposite = (a, b) if isinstance(a, Items) else (b, a)
         assert isinstance(sequence, Items)
+        options = "".join(squeeze(item.text) for item in sequence.items)
+        # ACE beside A, C, E
+        if options.isalpha() and options.isupper() and _letters(opposite) == options:
+            return Decision(True, "same-choice") if sequence.kind == "list" else _DIFFERENT_KIND
         if isinstance(opposite, Word | Clock):
             return _UNLIKE
         if sequence.kind == "range":
@@ -382,7 +390,7 @@ class _Comparison:
             return self.decide(amount, b)
         if _are_words(a.core) and _are_words(b.core):
             return judged(a.core == b.core, "text")
-        if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
+        if "j" in (a.core or letters(a)) and (imaginary := imaginary_j(a, b)) is not None:
             return self.decide(imaginary, b)  # engineers write 3 + 4j
         decision, size = quantities(a, b, self.policy)
         if decision is not UNDECIDED:
@@ -544,11 +552,16 @@ def _says(answer: str, reference: str) -> bool:
         return True
     if reference == "neither":
         return _NEITHER.fullmatch(answer) is not None
+    if not answer.isascii():  # 该函数为偶函数
+        return bool(re.fullmatch(rf"[^不没非或\s]{{1,20}}[是为]{re.escape(reference)}", answer))
+    if answer.endswith(reference) and _HAPPENED.fullmatch(answer.removesuffix(reference)):
+        return True
     head, _, last = answer.rpartition(" ")
     if (head == reference and last in _BEARERS) or answer.partition(" ")[::2] in (
         ("on", reference),
         ("in", reference),
         ("at", reference),
+        ("month", f"of {reference}"),
     ):
         return True
     subject = answer.removesuffix(reference)

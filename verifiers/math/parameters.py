@@ -18,12 +18,17 @@ _WORDS = (
 _KIND = r"(?:integers?|numbers?|reals?|constants?)"
 _IN = r" ?\\in ?\\mathbb ?\{? ?(?P<set>[NZQRC]) ?\}?(?P<plus> ?[\^_] ?\{? ?[+*] ?\}?)?"
 _IS = rf" (?:is |are |be )?(?:an? |any )?(?P<kind>{_WORDS}{{0,3}}{_KIND})"
+# t, \\lambda, C_1, or several
+_LETTERS = (
+    r"(?P<letter>[a-zA-Z]|\\(?:lambda|mu|alpha|beta|theta|tau))(?: ?_ ?\{?\d\}?)?"
+    r"(?:(?: and)? [a-zA-Z](?: ?_ ?\{?\d\}?)?){0,3}"
+)
 _SAID = re.compile(
     r"(?:for|where|with) (?:all |any |every |each |some )?(?:an? |any )?"
     rf"(?P<before>{_WORDS}{{0,3}}(?:{_KIND} )?)?"
-    rf"(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})?"
+    rf"{_LETTERS}(?:{_IN}|{_IS}| ?\\ge ?[01])?"
 )
-_DECLARED = re.compile(rf"(?P<before>)(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})")
+_DECLARED = re.compile(rf"(?P<before>){_LETTERS}(?:{_IN}|{_IS})")
 # n \ge 1, n \ge 0: a counter, of which nothing else is said.
 _FROM_ONE = re.compile(r"(?P<letter>[nkmj]) ?\\ge ?[01]")
 _OPENER = re.compile(r"(?<![a-zA-Z])(?:for|where|with)(?![a-zA-Z])")

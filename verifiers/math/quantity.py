@@ -32,6 +32,7 @@ from rlvr.verifiers.math.units import (
     TEMPERATURES,
     canonical,
     is_known,
+    is_measured,
     measure,
     plain_unit,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "literal",
     "negated",
     "quantity",
+    "read_based",
     "read_measured",
     "scaled",
     "word",
@@ -93,13 +95,14 @@ _ARC = re.compile(r"([+-]?) ?(\d+) ?\^\\circ ?(\d+(?:\.\d+)?) ?'(?: ?(\d+(?:\.\d
 _FEET = re.compile(r"(\d+) ?' ?-? ?(\d+(?:\.\d+)?) ?''")
 _TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
 _MEASURED = re.compile(  # 3.0 \times 10^8 m/s, 440 1/s
-    r"([+-]? ?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
+    r"((?:[+-]? ?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
     r"(?: ?(?:\\times|\\cdot|\*) ?10 ?\^ ?(?:\{ ?[+-]?\d{1,3} ?\}|[+-]?\d{1,3})|[eE][+-]?\d{1,3})?)"
+    r"(?: ?\\pi(?![a-zA-Z]))?)"
     r" ?((?:1 ?/|[^\d.,])[^,;=]*)"
 )
 _UNIT_SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'- ./*"
 _ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[a-z]+\}|\\mathbb")
-_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{4,}")
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])(?![A-Z]{2,}[a-z])[^\W\d_]{4,}")  # GMmr is a product
 # 1 hour 30 minutes, 5 ft 6 in, 2h30m: up to four parts.
 _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? ?{_COMPOUND_PART.pattern}){{1,3}}")
@@ -161,7 +164,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
     if (
         special := literal(text.replace(" ", "") if _SPACED.fullmatch(text) else "")
-        or _read_based(text)
+        or read_based(text)
         or _compound(text)
         or _read_mixed(text)
         or _sixtieths(text)
@@ -208,8 +211,10 @@ def quantity(text: str) -> Quantity | Word | Flawed:
             return Quantity(text, text)  # x^5 - x\%
         return Quantity(text, core, None, unit, percent, pis=_pis(core))
     # Places of a decimal with a unit, for rounding; one without a unit was read by `literal` above.
-    number = literal(core) if unit else None
-    return Quantity(text, core, value, unit, percent, number.places if number else None)
+    number = literal(core) if unit and factor == 1 else None
+    if number:
+        return replace(number, text=text, unit=unit, percent=percent)
+    return Quantity(text, core, value, unit, percent)
 
 
 def _pis(core: str) -> Fraction | None:
@@ -257,7 +262,7 @@ def read_measured(text: str) -> Quantity | None:
     if match is None or not unit or (measure(unit) is None and unit not in TEMPERATURES):
         return None
     number = literal(match[1]) or quantity(match[1])
-    if not isinstance(number, Quantity) or number.value is None:
+    if not isinstance(number, Quantity) or (number.value is None and number.pis is None):
         return None
     # In quotes, as what mathematics reads as a product is not the same text.
     return replace(number, text=f'{number.core} "{unit}"', unit=unit)
@@ -307,8 +312,12 @@ def _value(core: str) -> Fraction:
     return Fraction(number.value)
 
 
-def _read_based(text: str) -> Quantity | None:
-    """52_8.  The base is kept as a unit: who is asked for base 8 has not answered with 42."""
+def read_based(text: str) -> Quantity | None:
+    """52_8.  The base is kept as a unit: who is asked for base 8 has not answered with 42.
+
+    Args:
+        text: folded; None is given for anything else.
+    """
     if prefixed := _PREFIXED.fullmatch(text):
         digits, base = prefixed[2], _BASE_OF[prefixed[1]]
     elif match := _BASED.fullmatch(text):
@@ -452,6 +461,8 @@ def _unit(tail: str) -> tuple[str | None, Fraction]:
     if tail.casefold() in _PERCENT:
         return tail.casefold(), Fraction(1)
     factor = Fraction(1)
+    if not tail.isascii() and is_measured(tail):  # 千米 is no thousand 米
+        return canonical(tail), factor
     if tail[:2] == "a " and tail[2:] in SCALES:  # half a million
         tail = tail[2:]
     while tail:

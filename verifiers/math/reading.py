@@ -86,6 +86,7 @@ _BUILDER = re.compile(
 # (B), "B.", B) and B alone.
 _CHOICE = re.compile(
     r"\"?\( ?([A-Ja-j]) ?\)\"?|\[ ?([A-J]) ?\]\Z|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)"
+    r"|\\mathbf ?\{ ?([A-J]) ?\}\Z"
 )
 # (B) "is wrong", (B) "or" …: said of an option, and no choice of it.
 _DENIED = re.compile(
@@ -124,17 +125,20 @@ _DOUBT = re.compile(
     r"half|twice|minus|than|between)\b|n't",
     re.IGNORECASE,
 )
+_CHINESE_DOUBT = re.compile("[不没非或约近]")
+_BARE_LETTER = re.compile(r"[A-Za-z] ?(?:_ ?\{?\d\}?)?")
+_NUMERAL = re.compile(r"[XV]?I{2,3}")  # II and III are statements, and no products of I
 # 7:05 is a time and no ratio.
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 # 4k+1 : k \in \mathbb{Z}
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
 # x \in \mathbb{Z} : 1 \le x \le 4
-_BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
+_BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?([ZN]) ?\}? ?[|:] ?([^|:;]{1,80})")
 # x + 3, x \ne 3
 _HOLE = re.compile(
     r'(?P<of>[^<>|;"]*[\w})])(?: ?, ?| ?(?=["(]))["( ]{0,4}(?:where|for|with|if)?'
-    r'[" ]{0,2}(?P<letter>[a-z]) ?\\ne ?(?P<value>-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}))'
+    r'[" ]{0,2}(?P<letter>[a-z]) ?\\ne ?(?P<value>-?(?:\d+(?:\.\d+)?|[a-z]|\\frac\{\d+\}\{\d+\}))'
     r'[") ]{0,3}'
 )
 # multiples of 3, odd integers
@@ -181,11 +185,60 @@ _REMARKS = swaps(  # what says no more of the value
             (
                 r'(?i)\A"?(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b'
                 r'(?P<about>[^"]{0,80}?)'
-                r'(?<= )(?:is|are|was|were|equals) ?"? ?(?=[-+\d\\(\[])'
+                r'(?<= )(?:is|are|was|were|equals) ?"? ?(?=[-+\d\\(\[]|[a-z](?:\([a-z]\))? ?=)'
             ),
             lambda match: match[0] if _DOUBT.search(match["about"]) else "",
         )
         for sign in ('"', " is ", " are ", " equals ")
+    ),
+    ("equals", r'\A"?([a-zA-Z])"? "?equals"? ?(?=[-+\d\\(])', r"\1 = "),
+    *(  # n = 1 "is the only solution"
+        (
+            sign,
+            r'(?<=[\w})\]]) "?is (?:the|our) (?:(?:only|final|required|unique|correct) ){0,2}'
+            r'(?:solution|answer|value|result|root)"?\Z',
+            "",
+        )
+        for sign in (" is the ", '"is ', " is our ")
+    ),
+    ("only", r'(?i)\A"?(?:only|just) ?"? ?(?=[a-z] ?=|[-+\d\\(\[]|[A-JVX](?![a-zA-Z])|I)', ""),
+    ("only", r'(?<=[ "][A-JVX]|[ "I]I) only(?="?\Z)', ""),
+    *(  # 7 (since 21 = 3 · 7)
+        (
+            sign,
+            rf'\A([^",;()]{{1,60}}?) ?,? ?(?:\( ?"|"\( ?|"|\( ?){sign}\b.*\Z',
+            r"\1",
+        )
+        for sign in ("since", "because")
+    ),
+    *(  # 小明有 15, 圆的面积为 9\pi
+        (
+            sign,
+            rf'\A"?(?P<about>[\u4e00-\u9fff ,]{{1,30}}?){sign}"? ?(?=[-+\d\\])',
+            lambda match: match[0] if _CHINESE_DOUBT.search(match["about"]) else "",
+        )
+        for sign in ("是", "为", "有", "共", "等于")
+    ),
+    *(  # all real numbers greater than 2
+        (
+            sign,
+            (
+                r'\A"?(?:all |the )?(?:real )?numbers? (?:that are )?(?P<sign>greater|larger|less|'
+                r'smaller) than"?(?P<too> ?;? ?"?(?:or )?equal to"?)? ?(?=[-+\d\\])'
+            ),
+            lambda match: (
+                rf"x \{'g' if match['sign'] in ('greater', 'larger') else 'l'}e "
+                if match["too"]
+                else f"x {'>' if match['sign'] in ('greater', 'larger') else '<'} "
+            ),
+        )
+        for sign in ("greater than", "larger than", "less than", "smaller than")
+    ),
+    ("all", r'\A"?(?:for )?all"? ?(?=[a-zA-Z] ?(?:[<>]|\\[lg]e))', ""),
+    (  # "The lines intersect at" (3, 3)
+        "at",
+        r'(?i)\A"?(?P<about>[^"(]{0,60}?)\bat ?"? ?(?=\([^()]*\)\Z)',
+        lambda match: match[0] if _DOUBT.search(match["about"]) else "",
     ),
     ("total of", r'(?i)\A(?:"a total of" ?|a total of )(?=[-+\d\\.($])', ""),
     ("xactly", r'(?i)\A(?:"exactly" ?|exactly )(?=[-+\d\\.($])', ""),
@@ -205,6 +258,8 @@ _REMARKS = swaps(  # what says no more of the value
         '"',
         (
             r'(?<=[\w})]) ?(?:" ?\(? ?(?:only|(?:a )?(?:double|repeated) root|'
+            r"(?:the (?:only )?|only )(?:(?:real|positive|possible|valid|integer) )?"
+            r"(?:solution|root|answer|value)|"
             r'(?:with )?multiplicity \w{1,8}) ?\)? ?"'
             r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))\Z'
         ),
@@ -286,6 +341,8 @@ def _read(text: str) -> Form:
         return _single(text.replace(",", ""))
     parts = [part for part in parts if part]
     # k\pi, k \in \mathbb{Z}: the last part declares a letter of what stands before it.
+    while len(parts) > 2 and _BARE_LETTER.fullmatch(parts[-2]) and declaration(parts[-1]):
+        del parts[-2], signs[len(parts) - 2]  # c_1, c_2 \in \mathbb{R}
     if len(parts) > 1 and (said := declaration(parts[-1])):
         head, signs = text[: text.rfind(parts[-1])].rstrip(" ,;"), signs[: len(parts) - 2]
         return Family(
@@ -458,7 +515,7 @@ def _read_labelled(text: str) -> Form | None:
 
 
 def _read_quantified(text: str) -> Family | None:
-    parts = split_quantified(text) if text[-1:].isalpha() or text[-1:] in '")}+' else None
+    parts = split_quantified(text) if text[-1:].isalnum() or text[-1:] in '")}+' else None
     if not parts or not parts[0] or split_quantified(parts[0]):  # once is enough
         return None
     return Family(text, parts[1], parts[2], _read(parts[0]))
@@ -524,7 +581,7 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
     if family := _RESIDUES.fullmatch(inner):
         return Family(text, family[2], "Z", _single(family[1].strip()))
     match = _BOUNDED.fullmatch(inner)
-    condition = _single(match[2]) if match else None
+    condition = _single(match[3]) if match else None
     if (
         match is None
         or not isinstance(condition, Named)
@@ -538,6 +595,8 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
     # An open end at a whole number leaves that number out.
     low = math.floor(ends[0]) + 1 if condition.body.kind[0] == "(" else math.ceil(ends[0])
     high = math.ceil(ends[1]) - 1 if condition.body.kind[1] == ")" else math.floor(ends[1])
+    if match[2] == "N" and low < 1:
+        return None  # 0 is natural to some
     return Items(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
 
 
@@ -625,6 +684,8 @@ def _wordlike(text: str) -> Form | None:
         return Quantity(text, text, Fraction(above) / below, ":")
     if (amount := _spelt(text, words)) is not None:
         return amount
+    if _NUMERAL.fullmatch(letters):
+        return word(text)
     # abc may be a product; `cats` and `abc de` are prose.
     spoken = (" " in letters or len(letters) > 3) and _THREE_LETTERS.search(letters)
     certain = '"' in text or spoken or not letters.isascii() or letters.lower() in _SHORT_WORDS

@@ -57,12 +57,15 @@ _SIGNS = ("<", ">", r"\le", r"\ge", r"\ne")
 # (x), (x, y), (\alpha)
 _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
 # \overrightarrow{AB}, \vec v
-_ARROW = r"\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
+_ARROW = (
+    r"\\(?:overrightarrow|vec|hat|bar|overline|mathbf|boldsymbol) ?"
+    r"(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
+)
 # x, x_1, f(x), f^{-1}(x), (f \circ g)(x), \sigma^2, C_5^2, \vec a \cdot \vec b, \int … dx: what may
 # stand before =.
 _NAME = re.compile(
     r"(?:\"?[A-Za-z]{1,20}\"?"
-    r"|\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
+    rf"|{_ARROW}"
     r"|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
     rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?, ?\d)? ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
@@ -70,6 +73,7 @@ _NAME = re.compile(
     r"|\( ?[fgh] ?(?:\\circ|\+|-|\\cdot)? ?[fgh] ?\) ?\( ?[a-z] ?\)"
     r"|\\sigma ?\^ ?(?:2|\{ ?2 ?\})|(?:\{ ?\} ?)?\^ ?\{? ?\d{1,4} ?\}? ?[CP] ?_ ?\{? ?\d{1,4} ?\}?"
     rf"|{_ARROW} ?(?:\\cdot|\\times) ?{_ARROW}"
+    r'|[A-Za-z] ?\( ?"[^"()=]{1,60}" ?\)|"[A-Za-z]{1,20}" ?\([^()=]{1,60}\)'  # P("both red")
     r"|\\int(?![a-zA-Z])[^=]{1,200}?d ?[a-z]"
 )
 _ALSO_NAMES = frozenset(("i", "e"))
@@ -150,6 +154,13 @@ def _is_closed(form: Form) -> bool:
     return tree is not None and not free_symbols(tree)
 
 
+def _worth(form: Form) -> Fraction | int | None:
+    """5% is 1/20 in a chain."""
+    if not isinstance(form, Quantity) or form.value is None:
+        return None
+    return Fraction(form.value) / 100 if form.percent else form.value
+
+
 def _call_name(name: str) -> str:
     words = name.replace('"', "").strip()
     return words.casefold() if len(words) > 1 and words.isalpha() else squeeze(name)
@@ -162,14 +173,16 @@ def _tautology(text: str, left: str, right: str) -> Flawed | None:
 def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
     """x = 2 + 3 = 5 is 5 because arithmetic says so; a longer chain that it cannot vouch for is
     flawed."""
-    if '"' in text:
+    if any('"' in side for side in sides[:-1]):
         return word(text)  # x = 3 "if" y = 1
     for left, right in itertools.pairwise(sides):
         if flawed := _tautology(text, left, right):
             return flawed
     forms = tuple(map(read, sides))
-    values = [form.value if isinstance(form, Quantity) else None for form in forms]
+    values = list(map(_worth, forms))
     last = forms[-1]
+    if not isinstance(last, Quantity) and '"' in text:
+        return word(text)
     if (
         isinstance(last, Quantity)
         and values[0] is not None
@@ -261,7 +274,7 @@ def _between(*rays: Items) -> Items | None:
     """x > 1 and x < 3 are cut to (1, 3)."""
     low = [ray for ray in rays if ray.items[1:] == (INFINITY,)]
     high = [ray for ray in rays if ray.items[:1] == (MINUS_INFINITY,)]
-    if not len(low) == len(high) == len(rays) - 1 == 1:
+    if not len(low) == len(high) == len(rays) - 1 == 1 or low == high:
         return None
     return pair(low[0].kind[0] + high[0].kind[1], low[0].items[0], high[0].items[1])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.math.units import SCALES, canonical, measure
+from rlvr.verifiers.math.units import SCALES, is_measured
 from rlvr.verifiers.math.words import number, plain
 
 __all__ = ["question", "without_remark"]
@@ -49,8 +49,20 @@ _NO = ("no", "false")
 _SENTENCE_END = re.compile(r"[.!?]\s|\n")
 _WORDS = re.compile(r"[A-Za-z'-]+")
 _MOST_NAMES = 4  # words of a subject
+# 3x + 1 = 22 \implies x = 7
+_THEN = re.compile(r"\\(?:implies|Rightarrow)(?![a-zA-Z]) ?(?=[a-zA-Z] ?=)")
+# She bought 36 apples
+_TOLD = re.compile(
+    r"(?P<about>[A-Z][A-Za-z\' ]{2,40}) (?P<amount>[-$]{0,2}\d[\d.,]*(?: ?%| [a-z ]{1,30})?)"
+)
+_WHO = frozenset("she he it they we there you i the each".split())
+# The series is convergent, converges by the ratio test
+_VERGE = re.compile(
+    r'(?i)"?(?:(?:the |this )?(?:series|integral|sequence|sum|it) (?:is )?)?(con|di)verge(?:nt|s)?'
+    r'(?: by the [a-z -]{3,30} test)?[. ]{0,2}"?'
+)
 _WHOLE = re.compile(r"-?\d[\d,]{0,20}")
-_COUNTED = re.compile(r'([-+]?\d[\d.,]*)[" ]{1,3}([A-Za-z][A-Za-z -]{2,60})"?')
+_COUNTED = re.compile(r'([-+]?\$?\d[\d.,:]*(?: ?%)?)[" ]{1,3}([A-Za-z][A-Za-z -]{2,60})"?')
 
 
 def without_remark(text: str, prompt: str) -> str | None:
@@ -63,12 +75,22 @@ def without_remark(text: str, prompt: str) -> str | None:
     """
     if prompt and (answer := _noun(text, prompt)):
         return answer
+    if "verge" in prompt and (verge := _VERGE.fullmatch(text)):
+        return f'"{verge[1].casefold()}verges"'
     if reply := _YES.fullmatch(text):
         is_denied = bool(_DENIAL.search(reply[2]))
         is_plain = _HEDGES.isdisjoint(_plain_words(reply[2]).split())
         return reply[1] if is_plain and is_denied == (reply[1].casefold() in _NO) else None
     if counted := _COUNTED.fullmatch(text):  # 24 positive divisors
         return counted[1] if _repeats(plain(counted[2]), prompt) else None
+    before, *after = _THEN.split(text)
+    if after and "=" in before:
+        return after[-1]
+    if prompt and (told := _TOLD.fullmatch(" ".join(text.replace('"', " ").split()).rstrip("."))):
+        words = _plain_words(told["about"]).split()
+        is_known = words[0] in _WHO or f" {words[0]} " in f" {_plain_words(prompt)} "
+        is_told = len(words) > 1 and is_known and not _may_change(" ".join(words))
+        return told["amount"] if is_told and "of" not in words else None
     head, bracket, tail = text.rpartition("(")
     if not bracket or not tail.rstrip('" ').endswith(")"):
         return _subject(text, prompt) if prompt else None
@@ -104,10 +126,9 @@ def _subject(text: str, prompt: str) -> str | None:
         return None
     for count in range(1, min(len(words) - 1, _MOST_NAMES + 1)):  # the Reds scored more goals
         verb, tail = words[count], " ".join(words[count:]).casefold()
-        about = tail.partition(" ")[2]
         is_known = f" {tail} " in f" {asked} "
         # A verb may be called as a unit is: won.
-        if is_known and verb.islower() and verb not in _LITTLE and not _may_change(about):
+        if is_known and verb.islower() and verb not in _LITTLE:
             return " ".join(words[:count])
     return None
 
@@ -127,15 +148,10 @@ def _noun(text: str, prompt: str) -> str | None:
 
 def _may_change(words: str) -> bool:
     return any(
-        word in _CHANGES or word in SCALES or number(word) is not None or _is_unit(word)
+        word in _CHANGES or word in SCALES or number(word) is not None or is_measured(word)
         for word in words.split()
         if word not in _LITTLE
     )
-
-
-def _is_unit(word: str) -> bool:
-    name = canonical(word)
-    return bool(name) and measure(name or "") is not None
 
 
 def question(prompt: str) -> str:

@@ -33,6 +33,7 @@ __all__ = [
     "canonical",
     "is_counted",
     "is_known",
+    "is_measured",
     "measure",
     "plain_unit",
 ]
@@ -158,6 +159,7 @@ degree: 1 deg | degree ° 度; 1/60 arcmin | arcminute; 1/3600 arcsec | arcsecon
 kg m^-1 s^-2: 101325 atm | atmosphere; 20265/152 Torr mmHg | torr
 kg m s^-2: 1/100000 dyn | dyne
 kg m^2 s^-2: 1/10000000 erg
+kg m^2 s^-3 a^-2: 1000 | kilohm; 1000000 | megohm
 m s^-1: 1 mps | meters-per-second; 1397/3125 mph | miles-per-hour
 m s^-1: 5/18 kph kmh kmph | kilometers-per-hour
 m s^-1: 463/900 kn kt | knot
@@ -173,11 +175,13 @@ rpm; pH; u; unit; ton; rev revolution; sr steradian
 °C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍
 个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
 """.strip()
+_CHINESE_COUNTERS = frozenset("个個只隻条本张枚件种组道颗棵辆支根页匹头名位")
 _CHINESE_UNITS = pairs("""
 米 m  厘米 cm  毫米 mm  千米 km  公里 km  克 g  千克 kg  公斤 kg  吨 t  升 L  毫升 mL  秒 s
 分钟 minute  分 minute  小时 hour  天 day  日 day  周 week  月 month  个月 month  年 year  岁 year
 平方米 m^2  平方厘米 cm^2  立方米 m^3  立方厘米 cm^3  美元 dollar  欧元 euro
-角 yuan-part  弧度 radian
+角 yuan-part  弧度 radian  时 hour  单位 unit  平方单位 unit^2  立方单位 unit^3
+litro L  litros L  metro m  metros m  hora hour  horas hour  minutos minute  segundos s
 """)
 # Symbols that are also written all in capitals, or with a capital first, and then mean nothing
 # else.
@@ -355,6 +359,8 @@ def canonical(text: str) -> str | None:
     for word in words:
         plain = word.casefold()
         name = _name_of_word(word)
+        if not name and word[0] in _CHINESE_COUNTERS:
+            name = word[0]  # 15个苹果
         if raised := _POWER.fullmatch(word):
             if not names or "^" in names[-1]:
                 return None
@@ -426,6 +432,16 @@ def measure(name: str) -> Measure | None:
         return None
     size, powers = _size(name)
     return size, tuple(sorted((base, power) for base, power in powers.items() if power))
+
+
+def is_measured(text: str) -> bool:
+    """True if a text after a number is a unit that has a size.
+
+    Args:
+        text: as for `canonical`.
+    """
+    name = canonical(text)
+    return bool(name) and measure(name or "") is not None
 
 
 def is_counted(name: str) -> bool:

@@ -27,14 +27,15 @@ from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
-from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
-from rlvr.verifiers.math.given import is_given, is_other_option, options
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.given import is_given, is_other_option
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
+from rlvr.verifiers.math.prompted import readings
 from rlvr.verifiers.math.quantity import SCALED_NUMBER, built
-from rlvr.verifiers.math.reading import read, read_without_remark
+from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.shapes import as_stated, has_exact_value, letters
 from rlvr.verifiers.math.statement import as_tree
 
@@ -301,14 +302,12 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 decision, form = self._decide_form(text, right)
         if form is None:
             return _verdict(decision, answer)
-        is_number = isinstance(form, Quantity) and form.value is not None and not form.unit
-        if not decision.equal and not is_number and (shorter := read_without_remark(text, prompt)):
-            again = _decide(shorter, right, self.policy)
-            if (again.equal or again == UNDECIDED) and not _lacks_unit(shorter, right):
-                decision, form = again, shorter
-        if not decision.equal and isinstance(form, Choice) != isinstance(right, Choice):
-            form = _by_option(form, right, prompt, self.policy)
-            decision = _decide(form, right, self.policy)
+        others = () if decision.equal else readings(text, form, right, prompt, self.policy)
+        for other in others:
+            again = _decide(other, right, self.policy)
+            if (again.equal or again == UNDECIDED) and not _lacks_unit(other, right):
+                decision, form = again, other
+                break
         conclusion = self._conclude(decision, form, right, answer, prompt)
         if isinstance(conclusion, _Undecided) and not _has_matching_braces(text):
             return _verdict(_UNBALANCED, answer)
@@ -357,16 +356,6 @@ def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) 
         return decide_forms(a, b, policy).equal
     except TooLarge:
         return None
-
-
-def _by_option(form: Form, right: Form, prompt: str, policy: MathPolicy) -> Form:
-    """The letter of the one option that was written out, beside a letter; the text of an option of
-    which the letter was written, beside a text; else the form."""
-    listed = options(prompt)
-    if isinstance(form, Choice):
-        return form if form.rest else listed.get(form.letter, form)
-    same = [letter for letter, said in listed.items() if _decide(form, said, policy).equal]
-    return Choice(form.text, same[0], form) if len(same) == 1 else form
 
 
 def _decide(form: Form, right: Form, policy: MathPolicy) -> Decision:

@@ -261,7 +261,8 @@ def _read_decorated(parser: Parser, name: str) -> Node:
     group = atoms.raw_group(parser)
     if len(group) == 1 and group[0].kind in ("letter", "command"):
         # `^` cannot occur in a name that was written, so \vec{a} never meets a.
-        return atoms.variable(parser, group[0].text.lstrip("\\") + "^")
+        mark = "^^" if name == "ddot" else "^"
+        return atoms.variable(parser, group[0].text.lstrip("\\") + mark)
     if (
         name in ("vec", "overrightarrow")
         and 1 < len(group) <= 3

@@ -45,5 +45,7 @@ they stand for."""
 
 BOLD = frozenset("mathbf boldsymbol bm bold".split())
 """Type that may also stand around numbers."""
-DECORATIONS = BOLD | frozenset("vec hat tilde overrightarrow underline widehat mathcal".split())
+DECORATIONS = BOLD | frozenset(
+    "vec hat tilde overrightarrow underline widehat mathcal dot ddot".split()
+)
 r"""They make another variable of a letter: \mathbf{i} is no imaginary unit."""

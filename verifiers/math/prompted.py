@@ -1,0 +1,165 @@
+r"""Other readings of an answer that only its prompt shows to be meant.
+
+median, beside B. median         the letter of the option
+101101, asked for base 2         101101_2
+2.5 eV, asked for eV             2.5
+(s, 1+2s), where the prompt      the line (t, 1+2t)
+speaks neither of s nor of t
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value_of
+from rlvr.verifiers.math.asked import named_units
+from rlvr.verifiers.math.fold import squeeze
+from rlvr.verifiers.math.forms import Choice, Form, Named, Quantity
+from rlvr.verifiers.math.given import formulas, options
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, num, replace_part, sym
+from rlvr.verifiers.math.normal import decide_forms
+from rlvr.verifiers.math.policy import MathPolicy
+from rlvr.verifiers.math.quantity import read_based, read_measured
+from rlvr.verifiers.math.reading import read_without_remark
+from rlvr.verifiers.math.shapes import letters, rename
+from rlvr.verifiers.math.statement import as_tree, name_tree
+
+__all__ = ["readings"]
+
+_IN_BASE = re.compile(
+    r"\bbase\b|\bbinary|\boctal|\bhexadecimal|\bdigits\b|_\{?\d{1,2}\b", re.IGNORECASE
+)
+_DIGITS = re.compile(r"[0-9A-Fa-f]{1,40}")
+# One of these may have another name, if neither name is the prompt's.
+_OWN = frozenset("a b c k l m n p q s t u x y z A B C K lambda mu alpha beta tau".split())
+_LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])|\\?(?:lambda|mu|alpha|beta|tau)\b")
+_AT = (0, 1, 2)
+
+
+def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy) -> Iterator[Form]:
+    """The other readings of an answer that differs from its reference, likeliest first.
+
+    Args:
+        text: the answer.
+        form: as it was read.
+        right: the reference.
+        prompt: the prompt's text, "" where it is not known.
+        policy: what counts as equal.
+    """
+    is_number = isinstance(form, Quantity) and form.value is not None and not form.unit
+    if not is_number and (shorter := read_without_remark(text, prompt)):
+        yield shorter
+    if not prompt:
+        return
+    if isinstance(form, Choice) != isinstance(right, Choice):
+        yield from _by_option(form, right, prompt, policy)
+    if isinstance(right, Quantity) and right.unit.startswith("base "):
+        base = right.unit.removeprefix("base ")
+        if _IN_BASE.search(prompt) and _DIGITS.fullmatch(digits := squeeze(form.text)):
+            yield from filter(None, [read_based(f"{digits.upper()}_{base}")])
+    elif isinstance(right, Quantity) and right.value is not None and not right.unit:
+        measured = None if is_number else read_measured(form.text)
+        if measured is not None and measured.unit in named_units(prompt):
+            yield measured
+    if not is_number:
+        yield from _with_letters_of(form, right, prompt)
+
+
+def _by_option(form: Form, right: Form, prompt: str, policy: MathPolicy) -> Iterator[Form]:
+    """The letter of the one option that was written out, or the text of an option that was named by
+    its letter."""
+    listed = options(prompt)
+    if not isinstance(form, Choice):
+        same = [letter for letter, said in listed.items() if _is_same(form, said, policy)]
+        if len(same) == 1:
+            yield Choice(form.text, same[0], form)
+    elif form.rest is None and form.letter in listed:
+        yield listed[form.letter]
+
+
+def _is_same(form: Form, other: Form, policy: MathPolicy) -> bool:
+    try:
+        return bool(decide_forms(form, other, policy).equal)
+    except TooLarge:
+        return False
+
+
+def _with_letters_of(form: Form, right: Form, prompt: str) -> Iterator[Form]:
+    """With the reference's letter for the one that is the answer's own; the reference for the same
+    line."""
+    mine, others = _names(form), _names(right)
+    old, new = mine - others, others - mine
+    if len(old) == len(new) == 1 and old | new <= _OWN and not (old | new) & _given(prompt):
+        yield rename(form, dict(zip(old, new, strict=True)))
+    if mine and others and not (mine | others) & _given(prompt) and _is_same_line(form, right):
+        yield right
+
+
+def _names(form: Form) -> frozenset[str]:
+    """The letters of a form, and that of a sequence which it names."""
+    named = free_symbols(name_tree(form)) if isinstance(form, Named) else ()
+    heads = {name.partition("_")[0] for name in named if "_" in name}
+    return frozenset(letters(form) | heads | free_symbols(as_tree(form)) & _OWN)
+
+
+@lru_cache(maxsize=512)
+def _given(prompt: str) -> frozenset[str]:
+    """The letters that a prompt speaks of; an article is none."""
+    plain = {name.lstrip("\\") for name in _LETTER.findall(prompt)} - {"a", "A"}
+    inside = {name.lstrip("\\") for text in formulas(prompt) for name in _LETTER.findall(text)}
+    return frozenset(plain | inside)
+
+
+def _is_same_line(form: Form, right: Form) -> bool:
+    try:
+        (start, step), (other_start, other_step) = map(_line, (form, right))
+        gap = [x - y for x, y in zip(start, other_start, strict=True)]
+    except (NotArithmetic, UndefinedNumber, ValueError):
+        return False
+    return any(step) and _are_parallel(step, other_step) and _are_parallel(gap, other_step)
+
+
+def _are_parallel(a: list[Fraction], b: list[Fraction]) -> bool:
+    return any(b) and all(
+        x * v == y * u for x, u in zip(a, b, strict=True) for y, v in zip(a, b, strict=True)
+    )
+
+
+def _line(form: Form) -> tuple[list[Fraction], list[Fraction]]:
+    """A point of it and its direction, if one letter runs along it.
+
+    Raises:
+        ValueError, NotArithmetic, UndefinedNumber: it is no such line.
+    """
+    tree = as_tree(form)
+    while tree.op in ("named", "family"):
+        tree = tree.args[0]
+    [letter] = free_symbols(tree)
+    start, second, third = (_point(replace_part(tree, sym(letter), num(n))) for n in _AT)
+    step = [y - x for x, y in zip(start, second, strict=True)]
+    if [z - y for y, z in zip(second, third, strict=True)] != step:
+        raise ValueError("it is curved")
+    return start, step
+
+
+def _point(tree: Node) -> list[Fraction]:
+    """The coordinates of a tuple, a column, `x = 1, y = 2`, or a sum of such."""
+    if tree.op in ("tuple", "matrix") or (tree.op == "list" and _names_axes(tree)):
+        return [value_of(arg.args[0] if arg.op == "named" else arg) for arg in tree.args]
+    if tree.op == "add":
+        return [sum(column, Fraction(0)) for column in zip(*map(_point, tree.args), strict=True)]
+    if tree.op == "neg":
+        return [-x for x in _point(tree.args[0])]
+    if tree.op == "mul":
+        *factors, vector = tree.args
+        size = value_of(Node("mul", tuple(factors)) if factors[1:] else factors[0])
+        return [size * x for x in _point(vector)]
+    raise ValueError("no vector")
+
+
+def _names_axes(tree: Node) -> bool:
+    names = [arg.value if arg.op == "named" else "" for arg in tree.args]
+    return 2 <= len(names) <= 3 and names == list("xyz"[: len(names)])
