@@ -33,13 +33,28 @@ _VALUES: Final = 10_000  # that a reference may accept: each call is compared wi
 # possessive, and up to the next "<": a text of a million opening tags is passed in one go
 _TAGGED: Final = re.compile(r"<tool_call>([^<]*+)</tool_call>")
 # "I will look it up:" and then the calls, from the beginning of a line to the end
-_AFTER_PROSE: Final = re.compile(r"^(?:[\[{]|[A-Za-z_][\w.]*\().*\Z", re.MULTILINE | re.DOTALL)
+_AFTER_PROSE: Final = re.compile(r"^`?(?:[\[{]|[A-Za-z_][\w.]*\().*\Z", re.MULTILINE | re.DOTALL)
 # the names of one call in the dialects of chat APIs; any other key may be an argument put in the
 # wrong place, and the call is refused
 _KEYS: Final = frozenset(("name", "arguments", "parameters", "input", "args", "id", "type"))
-_BEGINS: Final = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>)")  # as Mistral and Llama do
+# as Mistral, Llama, Phi and Granite write around calls
+_MARKS: Final = re.compile(
+    r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_call\|>|functools(?=\[))|"
+    r"(?:</s>|<\|eom_id\|>|<\|/tool_call\|>)\s*\Z"
+)
+_OTHER_TAG: Final = re.compile(r"<(/?)function_?call>")
 _BARE_CALL: Final = r'<tool_call>{"name": "\1", "arguments": \2}</tool_call>'
 _BARE_XML: Final = re.compile(r"<function=([\w.-]{1,100})>\s*(\{[^<]*\})\s*</function>")
+_DEEPSEEK: Final = re.compile(
+    r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.-]{1,100})"
+    r"(?:<｜tool▁sep｜>|\s*```json\b)\s*(\{[^<`]*\})"
+)
+# a paragraph behind calls that names none and takes nothing back
+_AFTERTHOUGHT: Final = re.compile(
+    r"\n\s*\n(?!(?:or|but|however|no|not|wait|actually|alternatively|otherwise|oops|sorry)\b)"
+    r"[A-Z][^(){}\[\]]*\Z",
+    re.IGNORECASE,
+)
 # "1. f(x=1)" and "- f(x=1)": a list of calls on lines of their own
 _NUMBERED: Final = re.compile(r"^[ \t]*(?:\d{1,2}[.)]|[-*•])[ \t]+(?=[A-Za-z_{])", re.MULTILINE)
 # as BFCL folds texts before it compares them: "New York, NY" and "new-york ny" are one
@@ -191,13 +206,13 @@ def read_calls(text: str) -> list[Call] | Verdict:
     Args:
         text: the completion: a JSON object `{"name": …, "arguments": {…}}` or a list of them,
             `[f(a=1), g(b="x")]`, or such objects each in <tool_call> tags, or
-            `<function=f>{…}</function>`.
+            `<function=f>{…}</function>`; with the marks of Mistral, Llama, Phi, Granite and
+            DeepSeek around them.
     """
     begin = after_thinking(text)
     if begin is not None and len(text) - begin <= _LONGEST:
-        text, begin = _NUMBERED.sub("", text[begin:]), 0
-        tail = _BEGINS.sub("", text[begin:])
-        text, begin = _BARE_XML.sub(_BARE_CALL, tail), 0
+        text = _OTHER_TAG.sub(r"<\1tool_call>", _MARKS.sub("", _NUMBERED.sub("", text[begin:])))
+        text, begin = _DEEPSEEK.sub(_BARE_CALL, _BARE_XML.sub(_BARE_CALL, text)), 0
     if begin is not None and "<tool_call>" in text[begin:]:
         tail = text[begin : begin + _LONGEST]
         pieces = _TAGGED.findall(tail)
@@ -215,7 +230,7 @@ def read_calls(text: str) -> list[Call] | Verdict:
         calls = _read(piece.strip())
         # tried only where the whole could not be read: a line of JSON may begin with a bracket, too
         if isinstance(calls, str) and (start := _AFTER_PROSE.search(piece)) is not None:
-            calls = _read(piece[start.start() :].strip())
+            calls = _read(_AFTERTHOUGHT.sub("", piece[start.start() :]).strip("` \n"))
         if isinstance(calls, str):
             return Verdict(Outcome.UNPARSED, why=f"no-calls: {calls}", answer=piece.strip()[:200])
         calls_read += calls
@@ -314,6 +329,9 @@ def _from_python(node: ast.AST) -> Call | None:
         isinstance(argument, ast.Starred) for argument in node.args
     ):
         return None
+    match node:  # as Gemma writes in ```tool_code
+        case ast.Call(ast.Name("print"), [ast.Call() as call], []):
+            return _from_python(call)
     names = [keyword.arg for keyword in node.keywords]
     # `f(**x)` has no names, and of `f(x=1, x=2)` either value might be the answer
     if None in names or len(set(names)) < len(names):

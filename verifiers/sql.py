@@ -331,7 +331,7 @@ class _Printf:
 
     _database: sqlite3.Connection | None = None
 
-    def __call__(self, *values: Any) -> object:
+    def __call__(self, *values: Any) -> Any:
         pattern = str(values[0]) if values else ""
         # "*" takes the precision from a value
         if _LONG_PRECISION.search(" ".join(map(str, values)) if "*" in pattern else pattern):

@@ -534,6 +534,28 @@ def test_examples_are_right_and_vacuous_answers_are_not(name):
             '{"type": "function", "function": {"name": "f", "arguments": "{\\"city\\": \\"Lagos\\"}"}}',
             '{"type": "function", "function": {"name": "f", "arguments": "city"}}',
         ),
+        (
+            '[TOOL_CALLS] [{"name": "f", "arguments": {"city": "Lagos"}}]</s>',
+            '[TOOL_CALLS] [{"name": "f", "arguments": {"city": "Lagos"}}] or',
+        ),
+        ('functools[{"name": "f", "arguments": {"city": "Lagos"}}]', 'functools["f", "Lagos"]'),
+        (
+            '<function_call>{"f": {"city": "Lagos"}}</function_call>',
+            '<function_call>{"f": {"city": "Lagos"}}<function_call>',
+        ),
+        (
+            '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"city": "Lagos"}<｜tool▁call▁end｜>',
+            '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{"city": "Lagos"}<｜tool▁call▁end｜>',
+        ),
+        ('```tool_code\nprint(f(city="Lagos"))\n```', '```tool_code\nprint("f", "Lagos")\n```'),
+        (
+            'Here is the call:\n\n`f(city="Lagos")`',
+            'Here is the call:\n\n`f(city="Lagos")` or `g()`',
+        ),
+        (
+            '{"name": "f", "arguments": {"city": "Lagos"}}\n\nThis asks for Lagos.',
+            '{"name": "f", "arguments": {"city": "Lagos"}}\n\nNo, Turin.',
+        ),
         ('{"name": "f", "input": {"city": "Lagos"}}', '{"name": "f", "input": {"town": "Lagos"}}'),
         (
             '{"tool_calls": [{"name": "f", "arguments": {"city": "Lagos"}}]}',
