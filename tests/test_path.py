@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "path.md"
 FOLDERS = ("envs", "verifiers", "sandbox", "recipes")  # at the top, imported as rlvr.envs and so on
@@ -141,34 +139,32 @@ def test_the_page_has_the_steps_from_a_task_to_the_loop():
     assert STEPS[len(STEPS)].file.name == "loop.py"
 
 
-@pytest.mark.parametrize("number", STEPS)
-def test_each_step_is_where_the_page_says(number: int):
+def test_each_step_is_where_the_page_says():
     """The file exists, and the functions to read are defined in it."""
-    step = STEPS[number]
-    assert step.file.is_file()
-    assert step.names
-    assert set(step.names) <= defined(step.file)
+    for number, step in STEPS.items():
+        assert step.file.is_file(), number
+        assert step.names, number
+        assert set(step.names) <= defined(step.file), number
 
 
-@pytest.mark.parametrize("number", STEPS)
-def test_each_step_uses_what_the_page_says(number: int):
+def test_each_step_uses_what_the_page_says():
     """Imports between the files of the page are those in its last column: none is missing, none is invented."""
-    on_page = {step.file: other for other, step in STEPS.items()}
-    found = {on_page[file] for file in imported(STEPS[number].file) if file in on_page} - {number}
-    assert found == STEPS[number].uses
+    on_page = {step.file: number for number, step in STEPS.items()}
+    for number, step in STEPS.items():
+        uses = {on_page[file] for file in imported(step.file) if file in on_page} - {number}
+        assert uses == step.uses, number
 
 
-@pytest.mark.parametrize("number", STEPS)
-def test_each_step_is_used_by_another_under_a_name_of_the_page(number: int):
+def test_each_step_is_used_by_another_under_a_name_of_the_page():
     """A function that no other step uses would not be on the path; the loop is where it ends."""
-    step = STEPS[number]
-    users = [other for other in STEPS.values() if number in other.uses]
-    names = {part for name in step.names for part in name.split(".")}
-    assert number in (1, len(STEPS)) or any(names & mentioned(user.file) for user in users)
+    for number, step in [*STEPS.items()][1:-1]:
+        users = [other for other in STEPS.values() if number in other.uses]
+        names = {part for name in step.names for part in name.split(".")}
+        assert any(names & mentioned(user.file) for user in users), number
 
 
-@pytest.mark.parametrize(("shown", "target", "names"), BESIDE)
-def test_what_is_beside_the_path_is_there(shown: str, target: str, names: str):
+def test_what_is_beside_the_path_is_there():
     """Files and functions of the second list; nothing is said of their imports."""
-    assert shown == target
-    assert set(re.findall(r"`([^`]+)`", names)) <= defined(ROOT / target)
+    for shown, target, names in BESIDE:
+        assert shown == target
+        assert set(re.findall(r"`([^`]+)`", names)) <= defined(ROOT / target), target

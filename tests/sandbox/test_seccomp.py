@@ -194,16 +194,16 @@ def test_every_number_gets_the_verdict_of_its_name(machine):
 
 
 @pytest.mark.parametrize("machine", ARCHES)
-@pytest.mark.parametrize("row", DENIED, ids=lambda row: row[0])
-def test_what_a_guest_must_not_reach_is_out_of_reach(machine, row):
+def test_what_a_guest_must_not_reach_is_out_of_reach(machine):
     """By number, so that a name that gets onto the list by accident is found here."""
-    number = row[1 + ARCHES.index(machine)]
-    if number == "-":
-        assert machine == "aarch64"
-        return
-    for word in WITHOUT:
-        got, _ = verdict(program(machine), int(number), (word,) * 6, arch=AUDIT_ARCH[machine])
-        assert answer(got) == (errno.EPERM if row[0] in FORBIDDEN else errno.ENOSYS)
+    for name, *numbers in DENIED:
+        number = numbers[ARCHES.index(machine)]
+        if number == "-":
+            assert machine == "aarch64", name
+            continue
+        for word in WITHOUT:
+            got, _ = verdict(program(machine), int(number), (word,) * 6, arch=AUDIT_ARCH[machine])
+            assert answer(got) == (errno.EPERM if name in FORBIDDEN else errno.ENOSYS), name
 
 
 @pytest.mark.parametrize("machine", ARCHES)
