@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from rlvr.verifiers.math.latex.tree import TURNED, Node
+from rlvr.verifiers.math.latex.tree import TURNED, Node, num
 from rlvr.verifiers.math.units import measure
 
 __all__ = ["Factors", "Linear", "balance", "factors_of", "linear", "spelling", "written_value"]
@@ -206,7 +206,7 @@ def _factors(node: Node, exponent: Fraction) -> Iterable[tuple[Node, Fraction]]:
         yield from _factors(node.args[0], exponent)
         yield from _factors(node.args[1], -exponent)
     elif node.op == "neg" and exponent.denominator == 1:
-        yield Node("num", value=Fraction(-1 if exponent.numerator % 2 else 1)), Fraction(1)
+        yield num(-1 if exponent.numerator % 2 else 1), Fraction(1)
         yield from _factors(node.args[0], exponent)
     elif node.op in ("pow", "root") and (power := written_value(node.args[1])):
         power = power if node.op == "pow" else 1 / power
@@ -216,7 +216,7 @@ def _factors(node: Node, exponent: Fraction) -> Iterable[tuple[Node, Fraction]]:
         if inner.op in ("num", "sym", "const") or exponent.denominator == power.denominator == 1:
             yield from _factors(inner, exponent * power)
         else:
-            yield Node("pow", (inner, Node("num", value=power))), exponent
+            yield Node("pow", (inner, num(power))), exponent
     else:
         yield node, exponent
 

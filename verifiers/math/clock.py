@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from rlvr.verifiers.math.forms import Clock, Word
+from rlvr.verifiers.math.words import unquoted
 
 __all__ = ["date", "time_of_day"]
 
@@ -32,7 +33,7 @@ _FILLERS = frozenset(("of", "on", "the", "st", "nd", "rd", "th"))
 
 def time_of_day(text: str) -> Clock | None:
     """A time in hours and minutes, or with am or pm; a bare number is none."""
-    words = " ".join(text.replace('"', " ").split()).removeprefix("at ")
+    words = unquoted(text).removeprefix("at ")
     if (named := _NAMED.get(words.lower())) is not None:
         return Clock(text, named, True)
     match = _TIME.fullmatch(words)
@@ -58,7 +59,7 @@ def time_of_day(text: str) -> Clock | None:
 def date(text: str) -> Word | None:
     """A day of a named month, perhaps of a year; the numeric form only year first, which has one
     reading."""
-    words = " ".join(text.replace('"', " ").split())
+    words = unquoted(text)
     if iso := _ISO.fullmatch(words):
         return Word(text, f"date {int(iso[1])} {int(iso[2])} {int(iso[3])}")
     if not _DATE.fullmatch(words):

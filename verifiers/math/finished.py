@@ -26,6 +26,7 @@ from rlvr.verifiers.math.latex.tree import (
     Node,
     Written,
     free_symbols,
+    num,
     unsigned,
     walk,
 )
@@ -305,7 +306,7 @@ def _is_unreduced(node: Node) -> bool:
     if _is_scientific(node):
         return False
     above, below = _contents(node)
-    over_one = node.op == "div" and node.args[1] == Node("num", value=Fraction(1))
+    over_one = node.op == "div" and node.args[1] == num(1)
     return over_one or math.gcd(above, below) > 1
 
 
@@ -637,7 +638,7 @@ def _is_root(node: Node) -> bool:
 
 
 def _is_power_of_ten(node: Node) -> bool:
-    if node.op != "pow" or node.args[0] != Node("num", value=Fraction(10)):
+    if node.op != "pow" or node.args[0] != num(10):
         return False
     exponent = written_value(node.args[1])
     return (
@@ -657,11 +658,7 @@ def _is_scientific(node: Node) -> bool:
 
 def _is_square(node: Node) -> bool:
     """5^2, which equations of circles and ellipses are written with."""
-    return (
-        node.op == "pow"
-        and node.args[0].op == "num"
-        and node.args[1] == Node("num", value=Fraction(2))
-    )
+    return node.op == "pow" and node.args[0].op == "num" and node.args[1] == num(2)
 
 
 RULES = (

@@ -61,7 +61,7 @@ from rlvr.verifiers.math.shapes import (
     worked_out,
 )
 from rlvr.verifiers.math.statement import tree_or_none
-from rlvr.verifiers.math.words import elements, formula, plain
+from rlvr.verifiers.math.words import elements, formula, plain, unquoted
 
 __all__ = ["decide_forms"]
 
@@ -591,7 +591,7 @@ def _predicate(sentence: Word, other: str, words: int = 2) -> str:
 
 
 def _letters(form: Form) -> str:
-    return "".join(form.text.replace('"', " ").split())
+    return unquoted(form.text).replace(" ", "")
 
 
 def _same_case(a: str, b: str, policy: MathPolicy) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from rlvr.verifiers.math.words import unquoted
+
 __all__ = ["declaration", "split_quantified"]
 
 _WORDS = (
@@ -66,7 +68,7 @@ def declaration(text: str) -> tuple[str, str] | None:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.replace('"', " ").replace("-", " ").replace(",", " ").split())
+    return unquoted(text.replace("-", " ").replace(",", " "))
 
 
 def _range(found: re.Match[str]) -> str:

@@ -37,7 +37,7 @@ from rlvr.verifiers.math.units import (
     plain_unit,
 )
 from rlvr.verifiers.math.words import number as number_word
-from rlvr.verifiers.math.words import plain
+from rlvr.verifiers.math.words import plain, unquoted
 
 __all__ = [
     "SCALED_NUMBER",
@@ -369,7 +369,7 @@ def _sixtieths(text: str) -> Quantity | None:
 
 def _compound(text: str) -> Quantity | None:
     """1 hour 30 minutes."""
-    words = " ".join(text.replace('"', " ").split())
+    words = unquoted(text)
     if not _COMPOUND.fullmatch(words):
         return None
     amounts = [Fraction(n) * SCALES.get(name, 0) for n, name in _COMPOUND_PART.findall(words)]

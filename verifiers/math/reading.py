@@ -38,7 +38,7 @@ from rlvr.verifiers.math.relations import equation, inequality, together
 from rlvr.verifiers.math.remarks import without_remark
 from rlvr.verifiers.math.statement import tree_or_none
 from rlvr.verifiers.math.units import SAYS_MORE, SCALES
-from rlvr.verifiers.math.words import PHRASES, formula, number, plain
+from rlvr.verifiers.math.words import PHRASES, formula, number, plain, unquoted
 
 __all__ = ["read", "read_without_remark"]
 
@@ -463,8 +463,8 @@ def _single(text: str) -> Form:
         _choice,
         _read_labelled,
         _read_quantified,
-        _equation,
-        _inequality,
+        lambda said: equation(said, _read),
+        lambda said: inequality(said, _single),
         _read_bracketed,
         _region,
         _signs,
@@ -519,14 +519,6 @@ def _read_quantified(text: str) -> Family | None:
     if not parts or not parts[0] or split_quantified(parts[0]):  # once is enough
         return None
     return Family(text, parts[1], parts[2], _read(parts[0]))
-
-
-def _equation(text: str) -> Form | None:
-    return equation(text, _read)
-
-
-def _inequality(text: str) -> Form | None:
-    return inequality(text, _single)
 
 
 # ----------------------------------------------------------------------------- brackets and regions
@@ -666,7 +658,7 @@ def _wordlike(text: str) -> Form | None:
         return ratio
     if '"' in text and (chemical := formula(text)) is not None:
         return Word(text, chemical)
-    letters = " ".join(text.replace('"', " ").split()).rstrip(".")
+    letters = unquoted(text).rstrip(".")
     if classes := _CLASSES.fullmatch(letters):
         line = Node("mul", (num(int(classes["step"] or 2)), sym("k")))
         is_odd = (classes["kind"] or "").lower() == "odd"

@@ -17,6 +17,7 @@ __all__ = [
     "number_words",
     "pairs",
     "plain",
+    "unquoted",
 ]
 
 
@@ -141,9 +142,18 @@ def elements(letters: str) -> tuple[str, ...] | None:
     return tuple(symbols) if "".join(symbols) == letters and _ELEMENTS.issuperset(symbols) else None
 
 
+def unquoted(text: str) -> str:
+    """Words without their quotes, one space between them.
+
+    Args:
+        text: a folded text.
+    """
+    return " ".join(text.replace('"', " ").split())
+
+
 def plain(text: str) -> str:
     """Prose without case, quotes, hyphens, a leading article and a full stop."""
-    words = " ".join(_HYPHEN.sub(" ", text.replace('"', " ")).split()).casefold().rstrip(" .!")
+    words = _HYPHEN.sub(" ", unquoted(text)).casefold().rstrip(" .!")
     # `a` alone is a letter and no article.
     for article in _ARTICLES:
         if words.startswith(article) and len(words) > len(article) + 1:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from fractions import Fraction
 from functools import lru_cache, reduce
 
 from flint import acb, arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge
 from rlvr.verifiers.math.latex.termwise import Unsuited, integral_of_terms
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, size
+from rlvr.verifiers.math.latex.tree import EULER, Node, TooLarge, free_symbols, num, size
 from rlvr.verifiers.math.latex.values import Number, Undefined, as_number
 
 __all__ = ["integral", "is_smooth"]
@@ -116,7 +115,7 @@ class _Ball:
 
     def _power(self, node: Node) -> acb:
         base, exponent = node.args
-        if base == Node("const", (), "e"):
+        if base == EULER:
             return self.value(exponent).exp()
         below, whole = self.value(base), exponent
         sign = -1 if whole.op == "neg" else 1
@@ -128,7 +127,7 @@ class _Ball:
         return (self.value(exponent) * self.log(below)).exp()
 
     def _root(self, node: Node) -> acb:
-        if node.args[1] != Node("num", (), Fraction(2)):
+        if node.args[1] != num(2):
             raise Unsuited
         return self.sqrt(self.value(node.args[0]))
 
