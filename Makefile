@@ -71,7 +71,7 @@ NOT_QUICK := adding agents algo browser cli envs escapes faults interop outside 
   frozen/test_formats.py serve viewer $(addprefix verifiers/test_,code_interactive.py code_probes.py code_sandboxed.py) \
   $(addprefix scoring/test_scoring,.py _async.py _files.py _rows.py) \
   $(addprefix scoring/test_,identity.py references.py services.py) \
-  $(addprefix environment/test_,from_rows.py plain.py) collect/test_collector.py data/test_filtering.py \
+  $(addprefix environment/test_,from_rows.py graded_apart.py plain.py) collect/test_collector.py data/test_filtering.py \
   collect/test_batches.py data/test_fuzzed_rows.py verifiers/test_hostile_references.py \
   $(addprefix verifiers/test_math_,concurrency.py equality.py fuzz.py hostile.py limits.py symbolic.py)
 

@@ -63,10 +63,10 @@ ACCEPTED_THOUGH_WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "answer", "why"), ACCEPTED_THOUGH_WRONG)
-def test_what_was_accepted_though_wrong(reference, answer, why):
+def test_what_was_accepted_though_wrong():
     """A policy finds such a thing sooner than we do, and then it writes nothing else."""
-    assert not VERIFIER.compare(answer, reference).correct, why
+    rows = ACCEPTED_THOUGH_WRONG
+    assert [row for row in rows if VERIFIER.compare(row[1], row[0]).correct] == []
 
 
 REJECTED_THOUGH_RIGHT = [
@@ -103,10 +103,10 @@ REJECTED_THOUGH_RIGHT = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "answer", "why"), REJECTED_THOUGH_RIGHT)
-def test_what_was_rejected_though_right(reference, answer, why):
+def test_what_was_rejected_though_right():
     """A model that is right and scored 0 unlearns it."""
-    assert VERIFIER.compare(answer, reference).correct, why
+    rows = REJECTED_THOUGH_RIGHT
+    assert [row for row in rows if not VERIFIER.compare(row[1], row[0]).correct] == []
 
 
 RAISED = [

@@ -131,11 +131,11 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "answer", "why"), DIFFERENT)
-def test_what_is_certainly_different_is_said_to_be(reference, answer, why):
+def test_what_is_certainly_different_is_said_to_be():
     """Either way round: no verdict depends on which side is trusted."""
-    assert compare_bare(answer, reference) is False, why
-    assert compare_bare(reference, answer) is False, why
+    for reference, answer, why in DIFFERENT:
+        assert compare_bare(answer, reference) is False, (reference, answer, why)
+        assert compare_bare(reference, answer) is False, (reference, answer, why)
 
 
 UNDECIDED = [
@@ -155,10 +155,9 @@ UNDECIDED = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "answer", "why"), UNDECIDED)
-def test_it_knows_what_it_does_not_know(reference, answer, why):
+def test_it_knows_what_it_does_not_know():
     """None is an answer: the symbolic engine decides, or, without it, the verdict is WRONG."""
-    assert compare_bare(answer, reference) is None, why
+    assert [row for row in UNDECIDED if compare_bare(row[1], row[0]) is not None] == []
 
 
 POLICIES = [
@@ -205,11 +204,11 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "reference", "answer", "expected", "by_default"), POLICIES)
-def test_every_setting_of_the_policy_matters(policy, reference, answer, expected, by_default):
+def test_every_setting_of_the_policy_matters():
     """Each row says what the setting changes against the default."""
-    assert compare_bare(answer, reference, policy) is expected
-    assert compare_bare(answer, reference, COMPETITION) is by_default
+    for policy, reference, answer, expected, by_default in POLICIES:
+        assert compare_bare(answer, reference, policy) is expected, (policy, reference, answer)
+        assert compare_bare(answer, reference, COMPETITION) is by_default, (reference, answer)
 
 
 ROUNDED = [
@@ -235,10 +234,10 @@ ROUNDED = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "answer", "expected", "why"), ROUNDED)
-def test_only_a_reference_may_have_been_rounded(reference, answer, expected, why):
+def test_only_a_reference_may_have_been_rounded():
     """By default, and only if it shows three digits; this is the one comparison that has a direction."""
-    assert compare_bare(answer, reference) is expected, why
+    for reference, answer, expected, why in ROUNDED:
+        assert compare_bare(answer, reference) is expected, (reference, answer, why)
 
 
 def test_a_misspelt_setting_is_refused():

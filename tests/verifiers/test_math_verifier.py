@@ -74,12 +74,13 @@ VERDICTS = [
 ]
 
 
-@pytest.mark.parametrize(("completion", "reference", "outcome", "reason"), VERDICTS)
-def test_every_reason_has_its_case(completion, reference, outcome, reason):
+def test_every_reason_has_its_case():
     """Reasons are counted and compared between runs, so they are part of the contract."""
-    verdict = VERIFIER.verify(completion, reference)
-    assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.why
-    assert verdict.value == (outcome is C)
+    for row in VERDICTS:
+        completion, reference, outcome, reason = row
+        verdict = VERIFIER.verify(completion, reference)
+        assert (verdict.outcome, verdict.reason) == (outcome, reason), (row, verdict.why)
+        assert verdict.value == (outcome is C), row
 
 
 @pytest.mark.parametrize(

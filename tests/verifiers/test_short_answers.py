@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,12 +66,12 @@ PAIRS = [  # reference, an answer that says the same, one that does not
 ]
 
 
-@pytest.mark.parametrize(("gold", "same", "other"), PAIRS)
-def test_a_form_says_the_same_and_its_twin_does_not(gold: str, same: str, other: str):
+def test_a_form_says_the_same_and_its_twin_does_not():
     """`normal_form` dropped every sign and every "a"."""
-    assert same_answer(same, gold)
-    assert same_answer(gold, gold)
-    assert not same_answer(other, gold)
+    for gold, same, other in PAIRS:
+        assert same_answer(same, gold), (same, gold)
+        assert same_answer(gold, gold), gold
+        assert not same_answer(other, gold), (other, gold)
 
 
 def test_a_question_for_a_percentage_is_answered_by_a_number():
@@ -83,12 +82,13 @@ def test_a_question_for_a_percentage_is_answered_by_a_number():
     assert not same_answer("50", "50%", "How many bees came back?")
 
 
-@pytest.mark.parametrize("gold", [gold for gold, _, _ in PAIRS])
-def test_hedges_are_never_paid(gold: str):
+def test_hedges_are_never_paid():
     """ "A or B", "A, maybe B": in tags, in a phrase and bare."""
-    for text in (f"{gold} or zebra", f"{gold}, maybe zebra", f"zebra or {gold}", f"not {gold}"):
-        for wrapping in ("{}", "<answer>{}</answer>", "The answer is {}"):
-            assert not QAVerifier().verify(wrapping.format(text), gold).correct, text
+    verifier = QAVerifier()
+    for gold, _, _ in PAIRS:
+        for text in (f"{gold} or zebra", f"{gold}, maybe zebra", f"zebra or {gold}", f"not {gold}"):
+            for wrapping in ("{}", "<answer>{}</answer>", "The answer is {}"):
+                assert not verifier.verify(wrapping.format(text), gold).correct, text
 
 
 @given(answer=st.text(max_size=60), gold=st.text(min_size=1, max_size=60))
