@@ -22,6 +22,7 @@ __all__ = ["integral", "is_smooth"]
 
 _MOST_BALLS = 1_000  # at which an integrand is looked at; smooth ones take some 200
 _NODES_A_STEP = 2
+_MOST_TRIED = 8_000  # steps
 _I, _NOTHING = acb(0, 1), acb(float("nan"))
 
 
@@ -39,7 +40,7 @@ def is_smooth(node: Node) -> bool:
     """
     somewhere = dict.fromkeys(free_symbols(node), fmpq(7, 5))
     try:
-        return integral(node, somewhere, Budget()) is not None
+        return integral(node, somewhere, Budget(_MOST_TRIED)) is not None
     except TooLarge:
         return False
     except Undefined:
@@ -59,7 +60,7 @@ def integral(node: Node, point: Mapping[str, Number], budget: Budget) -> Number 
         Undefined: it diverges.
     """
     with suppress(Unsuited, KeyError):
-        value = _certain(integral_of_terms(node, _Ball(point, False).value, budget))
+        value = _certain(integral_of_terms(node, _Ball(point, False, budget).value, budget))
         if value is not None:
             return value
     body, *ends = node.args
@@ -71,14 +72,14 @@ def integral(node: Node, point: Mapping[str, Number], budget: Budget) -> Number 
             return _NOTHING
         try:
             budget.spend(steps)
-            return _Ball({**point, node.value: z}, analytic).value(body)
+            return _Ball({**point, node.value: z}, analytic, budget).value(body)
         except (TooLarge, PairTooLarge, Unsuited, KeyError) as error:  # flint would go on
             beyond.append(error)
             return _NOTHING
 
     tolerance = arb(2) ** -(ctx.prec // 2)
     try:
-        low, high = (_Ball(point, False).value(end) for end in ends)
+        low, high = (_Ball(point, False, budget).value(end) for end in ends)
     except (Unsuited, KeyError):
         return None
     value = acb.integral(
@@ -101,8 +102,8 @@ def _certain(value: acb) -> Number | None:
 class _Ball:
     """An integrand on a ball; what is not analytic there is no number."""
 
-    def __init__(self, point: Mapping[str, Number], analytic: bool) -> None:
-        self.point, self.analytic = point, analytic
+    def __init__(self, point: Mapping[str, Number], analytic: bool, budget: Budget) -> None:
+        self.point, self.analytic, self.budget = point, analytic, budget
 
     def value(self, node: Node) -> acb:
         rule = _RULES.get(node.op)
@@ -171,6 +172,7 @@ _RULES: dict[str, Callable[[_Ball, Node], acb]] = {
     "pow": _Ball._power,
     "root": _Ball._root,
     "call": _Ball._call,
+    "int": lambda ball, node: integral_of_terms(node, ball.value, ball.budget),
 }
 
 _FUNCTIONS: dict[str, Callable[[_Ball, acb], acb]] = {

@@ -1,14 +1,17 @@
 r"""Definite integrals term by term: of sums of c x^n e^{zx}, in one letter or several.
 
 Such a sum remains one when it is multiplied by another, and when it is integrated between ends that
-are linear in its other letters.  Sines and cosines are such sums, and with x = e^s so are powers of
-x, its roots and logarithms.  Coefficients are balls, which hold their values for certain.
+are linear in its other letters.  Sines and cosines are such sums; with x = e^s so are powers of x,
+its roots and logarithms, and x^n e^{-ax^2} is one with x = \sqrt u.  Coefficients are balls, which
+hold their values for certain.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -16,20 +19,24 @@ from flint import acb
 
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.tree import INFINITY, MINUS_INFINITY, Node, free_symbols, has
-from rlvr.verifiers.math.latex.values import Undefined
+from rlvr.verifiers.math.latex.values import Undefined, as_number
 
 __all__ = ["Unsuited", "integral_of_terms"]
 
-_Terms: TypeAlias = list[tuple[acb, dict[str, int], dict[str, acb]]]
-"""Of each term c, and of its letters n and z."""
+_Terms: TypeAlias = list[tuple[acb, dict[str, Fraction | int], dict[str, acb]]]
+"""Of each term c, and of its letters n, which may be half a whole number, and z."""
 _End: TypeAlias = _Terms | float
-_MOST_TERMS = 400
+_MOST_TERMS = 200  # of a product; the quadrature takes less time for more
 _MOST_POWER = 60
-_I = acb(0, 1)
+_I, _HALF = acb(0, 1), Fraction(1, 2)
 
 
 class Unsuited(Exception):
     """The integrand has a part that is beyond a method."""
+
+
+class _Beyond(Unsuited):
+    """It is so with any substitution."""
 
 
 def integral_of_terms(node: Node, constant: Callable[[Node], acb], budget: Budget) -> acb:
@@ -58,18 +65,19 @@ class _Integrand:
     def terms(self, node: Node) -> _Terms:
         if free_symbols(node).isdisjoint(self.letters) and not has(node, "int"):
             return _number(self.constant(node))
+        self.budget.spend(1)
         rule = _RULES.get(node.op)
         if rule is None:
-            raise Unsuited
+            raise _Beyond
         return rule(self, node)
 
     def times(self, a: _Terms, b: _Terms) -> _Terms:
         if len(a) * len(b) > _MOST_TERMS:
-            raise Unsuited
-        self.budget.spend(len(a) * len(b))
+            raise _Beyond
+        self.budget.spend(1 + len(a) * len(b))
         products = [(c * d, _added(p, q), _added(y, z)) for c, p, y in a for d, q, z in b]
         # of x + y multiplied by itself again and again hardly a term would be new
-        alike: dict[frozenset[tuple[str, int]], acb] = {}
+        alike: dict[frozenset[tuple[str, Fraction | int]], acb] = {}
         for c, powers, rates in products:
             if not rates:
                 key = frozenset(powers.items())
@@ -105,7 +113,7 @@ class _Integrand:
             size, rates = _one_exponential(inside)
             return _number(_positive(size).log()) + [(z, {x: 1}, {}) for x, z in rates.items()]
         if node.value not in _EXPONENTIALS:
-            raise Unsuited
+            raise _Beyond
         return [
             (c * size, powers, rates)
             for size, rate in _EXPONENTIALS[node.value]
@@ -116,40 +124,57 @@ class _Integrand:
         body, *ends = node.args
         outer = dict(self.letters)
         low, high = map(self._end, ends)
-        try:
-            self.letters[node.value] = [(acb(1), {node.value: 1}, {})]
-            return self._between(body, node.value, low, high)
-        except Unsuited:
-            # x = e^s, dx = e^s ds
-            substitute: _Terms = [(acb(1), {}, {node.value: acb(1)})]
-            self.letters = outer | {node.value: substitute}
-            product = Node("mul", (body, Node("sym", value=node.value)))
-            return self._between(product, node.value, _log_end(low), _log_end(high))
-        finally:
-            self.letters = outer
+        for method in (self._between, self._over_logarithms, self._over_squares):
+            try:
+                return method(body, node.value, low, high)
+            except _Beyond:
+                raise
+            except Unsuited:
+                continue
+            finally:
+                self.letters = dict(outer)
+        raise Unsuited
 
     def _end(self, node: Node) -> _End:
         infinite = {INFINITY: math.inf, MINUS_INFINITY: -math.inf}
         return infinite[node] if node in infinite else self.terms(node)
 
     def _between(self, body: Node, name: str, low: _End, high: _End) -> _Terms:
-        terms = self.terms(body)
+        self.letters[name] = [(acb(1), {name: 1}, {})]
+        return self._difference(self.terms(body), name, low, high)
+
+    def _over_logarithms(self, body: Node, name: str, low: _End, high: _End) -> _Terms:
+        """With x = e^s, dx = e^s ds."""
+        self.letters[name] = [(acb(1), {}, {name: acb(1)})]
+        terms = self.times(self.terms(body), self.letters[name])
+        return self._difference(terms, name, _log_end(low), _log_end(high))
+
+    def _over_squares(self, body: Node, name: str, low: _End, high: _End) -> _Terms:
+        r"""With x = \pm\sqrt u, of x^n e^{-ax^2} over half of the line or all of it."""
+        if high != math.inf or (isinstance(low, list) and _value(low) != 0):
+            raise Unsuited
+        total: _Terms = []
+        for sign in (1, -1) if isinstance(low, float) else (1,):
+            self.letters[name] = [(acb(sign), {name: _HALF}, {})]
+            terms = self.times(self.terms(body), [(acb(0.5), {name: -_HALF}, {})])
+            _require_falling(terms, name, 1)
+            for c, powers, rates in terms:
+                power = as_number(powers.get(name, 0) + Fraction(1))
+                size = acb(power).gamma() / (-rates[name]) ** power
+                total.append((c * size, _without(powers, name), _without(rates, name)))
+        return total
+
+    def _difference(self, terms: _Terms, name: str, low: _End, high: _End) -> _Terms:
         below = _scaled(self._antiderivative(terms, name, low), acb(-1))
         return self._antiderivative(terms, name, high) + below
 
     def _antiderivative(self, terms: _Terms, name: str, end: _End) -> _Terms:
         if isinstance(end, float):
-            sign = math.copysign(1, end)
-            growths = [(c, rates.get(name, acb(0)).real * sign) for c, _, rates in terms]
-            growths = [(c, growth) for c, growth in growths if not growth < 0]
-            if not growths:  # x^n e^{-x} goes to 0
-                return []
-            [(c, growth), *more] = growths
-            # several may cancel, as in cosh x - sinh x
-            raise Unsuited if more or c.contains(0) or not growth >= 0 else Undefined
+            _require_falling(terms, name, 1 if end > 0 else -1)
+            return []
         total: _Terms = []
         for c, powers, rates in terms:
-            power, rate = powers.get(name, 0), rates.get(name)
+            power, rate = int(powers.get(name, 0)), rates.get(name)
             other_letters: _Terms = [(c, _without(powers, name), _without(rates, name))]
             if rate is None:
                 inner = _scaled(self._times_itself(end, power + 1), acb(1) / (power + 1))
@@ -161,6 +186,24 @@ class _Integrand:
                     inner += _scaled(self._times_itself(end, power - k), size)
             total += self.times(other_letters, inner)
         return total
+
+
+def _require_falling(terms: _Terms, name: str, sign: int) -> None:
+    """Each goes to 0 at this end of the line, as x^n e^{-x} does."""
+    growing = [
+        (c, powers.get(name, 0), rates.get(name, acb(0)))
+        for c, powers, rates in terms
+        if not rates.get(name, acb(0)).real * sign < 0
+    ]
+    # of different growth they cannot cancel, as e^x does in cosh x - sinh x
+    is_alike = any(
+        power == other and rate.overlaps(other_rate)
+        for (_, power, rate), (_, other, other_rate) in itertools.combinations(growing, 2)
+    )
+    if is_alike or any(c.contains(0) or not rate.real * sign >= 0 for c, _, rate in growing):
+        raise Unsuited
+    if growing:
+        raise Undefined
 
 
 def _number(value: acb) -> _Terms:
@@ -196,7 +239,7 @@ def _exponential(exponent: _Terms) -> _Terms:
     r"""e^{ax + by + c}."""
     size, rates = acb(0), dict[str, acb]()
     for c, powers, inner in exponent:
-        if inner or sum(powers.values()) > 1:
+        if inner or (powers and [*powers.values()] != [1]):
             raise Unsuited
         if powers:
             rates = _added(rates, dict.fromkeys(powers, c))
