@@ -49,10 +49,10 @@ _DEEPSEEK: Final = re.compile(
     r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.-]{1,100})"
     r"(?:<｜tool▁sep｜>|\s*```json\b)\s*(\{[^<`]*\})"
 )
-# a paragraph behind calls that names none and takes nothing back
+# a paragraph that begins no other call and takes nothing back
 _AFTERTHOUGHT: Final = re.compile(
-    r"\n\s*\n(?!(?:or|but|however|no|not|wait|actually|alternatively|otherwise|oops|sorry)\b)"
-    r"[A-Z][^(){}\[\]]*\Z",
+    r"[` ]*\n\s*\n(?!(?:or|but|however|no|not|wait|actually|alternatively|otherwise|oops|sorry)\b)"
+    r"[A-Z][^(\[{]*\Z",
     re.IGNORECASE,
 )
 # "1. f(x=1)" and "- f(x=1)": a list of calls on lines of their own
@@ -230,7 +230,9 @@ def read_calls(text: str) -> list[Call] | Verdict:
         calls = _read(piece.strip())
         # tried only where the whole could not be read: a line of JSON may begin with a bracket, too
         if isinstance(calls, str) and (start := _AFTER_PROSE.search(piece)) is not None:
-            calls = _read(_AFTERTHOUGHT.sub("", piece[start.start() :]).strip("` \n"))
+            end = max(map(piece.rfind, ")}]")) + 1
+            stop = end if _AFTERTHOUGHT.match(piece, end) else None
+            calls = _read(piece[start.start() : stop].strip("` \n"))
         if isinstance(calls, str):
             return Verdict(Outcome.UNPARSED, why=f"no-calls: {calls}", answer=piece.strip()[:200])
         calls_read += calls

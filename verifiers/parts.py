@@ -44,8 +44,8 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
 
     Attributes:
         ordered: whether the order counts.
-        share: whether a WRONG answer earns the share of the right items, of all items of both
-            lists.
+        share: whether a WRONG answer of at most 200 items earns the share of the right items, of
+            all items of both lists.
     """
 
     ordered: bool = False
@@ -81,16 +81,20 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
             reference: from `read`.
         """
         items = _items(answer.text, reference)
+        same_count = len(items) == len(reference)
+        count = f"other-count: {len(items)} items, {len(reference)} are asked for"
+        # each item is compared with each: of thousands, against a hundred, that takes a minute
+        if not same_count and (not self.share or len(items) > 2 * _MOST):
+            return Verdict(Outcome.WRONG, why=count, answer=answer.text)
         fits = [
             [any(same_answer(item, text, answer.prompt) for text in texts) for texts in reference]
             for item in items
         ]
         in_order = [at < len(row) and row[at] for at, row in enumerate(fits)]
-        same_count = len(items) == len(reference)
         if same_count and (all(in_order) if self.ordered else has_perfect_matching(fits)):
             return Verdict(Outcome.CORRECT, why="same-list", answer=answer.text)
         if not same_count:
-            why = f"other-count: {len(items)} items, {len(reference)} are asked for"
+            why = count
         elif self.ordered and has_perfect_matching(fits):
             why = "other-order"
         else:

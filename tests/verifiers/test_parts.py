@@ -60,6 +60,15 @@ def test_a_list_is_right_if_its_items_fit_in_some_order(items, form):
     assert share == pytest.approx(1 if right else best / (len(items) + 3 - best))
 
 
+@pytest.mark.parametrize("share", [False, True])
+def test_a_long_list_is_refused_by_its_length(share: bool):
+    """To compare 6,600 items with 100 took 15 s; so many cannot be right, and earn no share."""
+    started = time.process_time()
+    verdict = ListVerifier(share=share).verify("a, " * 6_600, [f"item {at}" for at in range(100)])
+    assert (verdict.reason, verdict.value) == ("other-count", 0)
+    assert time.process_time() - started < 0.5
+
+
 def test_commas_within_items_part_nothing():
     """`1,000` is one number, and an item with a comma is written on a line or before a semicolon."""
     assert ListVerifier().verify("1,000, 2", [1000, 2]).correct
