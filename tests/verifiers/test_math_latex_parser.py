@@ -51,6 +51,11 @@ READINGS = {
         ("n!", "(fact n)"),
         ("n!!", "(fact2 n)"),
     ],
+    "groups of digits": [  # a comma separates inside of brackets alone
+        ("x+1,234", "(add x 1234)"),
+        ("(x)+1,234,567", "(add x 1234567)"),
+        ("f(1,234)", "(apply f (tuple:() 1 234))"),
+    ],
     "roots": [
         (r"\sqrt2", "(root 2 2)"),
         (r"\sqrt[3]{x}", "(root x 3)"),
