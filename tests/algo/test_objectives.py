@@ -92,9 +92,10 @@ def test_a_temperature_of_sapo_is_above_0():
 @pytest.mark.parametrize(("ratio", "weight"), [(1.2, 1.2), (3.0, 1.4), (0.5, 0.7)])
 def test_cispo_bounds_the_weight_and_never_the_gradient_away(ratio: float, weight: float):
     """-w A log π with w in [0.7, 1.4]: a token far outside still learns, which is CISPO's point."""
-    loss, gradient, _ = one(OBJECTIVES["cispo"], ratio, 2.0)
+    loss, gradient, stats = one(OBJECTIVES["cispo"], ratio, 2.0)
     assert loss == pytest.approx(-2 * weight * math.log(0.5 * ratio))
     assert gradient == pytest.approx(-2 * weight)
+    assert (stats.low, stats.high) == (ratio < weight, ratio > weight)
 
 
 def test_without_a_lower_bound_cispo_weighs_down_to_0():

@@ -12,7 +12,7 @@ import torch
 from rlvr.algo import corrections, kl, parts
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm, papers_table
 from rlvr.algo.papers.base import Inputs, OfTokens
-from rlvr.algo.papers.numbers import paper_numbers
+from rlvr.algo.papers.numbers import as_typed, paper_numbers
 from rlvr.algo.parts import Clip, Kl
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
@@ -21,6 +21,7 @@ from tests.algo.test_papers_by_hand import loss_with
 from tests.test_package import ROOT
 
 PLAIN = unchecked(parts)
+TWO = ("token:truncate:2", "sequence:mask:0.5:3")
 
 
 def test_the_promised_algorithms_are_there():
@@ -46,6 +47,30 @@ def test_a_paper_says_where_it_is_from(name: str):
     assert kind.paper.startswith(("arXiv:", "doi:"))
     assert len(kind.sources) > 20
     assert all(number.help for number in paper_numbers(kind).values())
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "typed"),
+    [
+        ("none", float | None, None),
+        (2, float | None, 2.0),
+        ([1, 2], tuple[float, float], (1.0, 2.0)),
+        ([1, 2, 3], tuple[float, ...], (1.0, 2.0, 3.0)),
+        (",".join(TWO), tuple[parts.Correction, ...], tuple(map(parts.Correction.read, TWO))),
+        ("one", float | None, "it must be a number or none"),
+        ([1, 2, 3], tuple[float, float], "it must be a list of 2 numbers"),
+        (["a"], tuple[float, ...], "it must be a list, each a number"),
+        (True, int, "it must be a whole number"),
+        (float("nan"), float, "it must be a number"),
+    ],
+)
+def test_a_value_is_read_as_its_type_has_it(value: object, hint: object, typed: object):
+    """As TOML and JSON have it; what has another type is refused with the rule."""
+    if isinstance(typed, str):
+        with pytest.raises(UsageError, match=f"x is .*; {typed}"):
+            as_typed("x", value, hint)
+    else:
+        assert as_typed("x", value, hint) == typed
 
 
 def test_published_numbers():

@@ -118,6 +118,9 @@ def test_the_tokens_of_highest_entropy():
     assert torch.equal(top_entropy(entropies, mask, share=1.0), mask)
     threshold = torch.quantile(entropies[mask], 0.75)
     assert torch.equal(top_entropy(entropies, mask, share=0.25), mask & (entropies >= threshold))
+    for share in (0.0, 1.5):
+        with pytest.raises(ValueError, match=f"share is {share}; it must lie in"):
+            top_entropy(entropies, mask, share=share)
 
 
 def test_explained_variance_by_hand():
