@@ -41,6 +41,14 @@ def test_slips_of_a_program_by_hand(language):
     assert "types" in made.values() or language in ("javascript", "typescript")
 
 
+def test_a_comparison_of_a_loop_is_a_bound():
+    """Of `for` alone: the slip is then one more or one fewer round."""
+    source = "int f(int n) {\n    for (int i = 0; i < n; i++)\n        if (n > 2) return i;\n    return 0;\n}\n"
+    made = {one.source: one.operator for one in tree_mutants(source, "c")}
+    assert made[source.replace("i < n", "i <= n")] == "bounds"
+    assert made[source.replace("n > 2", "n >= 2")] == "comparison"
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_rewritten_programs_have_no_comments_and_turned_branches(language):
     """A program whose branches can be exchanged has them exchanged under the negated condition."""

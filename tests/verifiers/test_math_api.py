@@ -31,6 +31,7 @@ READINGS = [
     ("5–6", "range", "the range of the number 5; the number 6"),
     (r"\textbf{(B)}\ 12", "choice", "the choice B, which is the number 12"),
     ("3:30 pm", "time", "the time 15:30"),
+    ("11:59 pm", "time", "the time 23:59"),
     (r"\text{odd}", "words", "the words 'odd'"),
     ("x = x", "flawed", "no answer: tautology"),
     ("2^{30000}", "number", "the number of 30001 binary digits"),
