@@ -3,6 +3,8 @@
 import ast
 from random import Random
 
+import pytest
+
 from rlvr.verifiers.code.operators import (
     deletions,
     draw_mutants,

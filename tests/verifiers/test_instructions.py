@@ -433,7 +433,7 @@ QUESTION = "Question {0}. Which {1} is it?\nA. one\nB. two\nC. three\nD. four\nE
 CITIES = "ID,Country,City,Year,Count\n" + "".join(f"{n},Chile,Arica,1990,4\n" for n in range(1, 8))
 GOODS = "ProductID,Category,Brand,Price,Stock\n" + '1,Tea,"A&B",2,3\n' * 14
 GRADES = (
-    '"StudentID"\t"Subject"\t"Grade"\t"Semester"\t"Score"\n' + '"1"\t"Art"\t"A"\t"2"\t"90"\n' * 3
+    '"StudentID"\t"Subject"\t"Grade"\t"Semester"\t"Score"\n' + '"1"\t"Art" \t"A"\t"2"\t"90"\n' * 3
 )
 STORY = " ".join(f"{chr(65 + n)} went by." for n in range(26))
 COUNTRIES = ["Zimbabwe", *(f"{chr(90 - n // 3)}{'zyx'[n % 3]}" for n in range(3, 54))]
