@@ -322,3 +322,19 @@ def test_the_least_loaded_machine_is_next():
     assert trial.is_trial
     balance.give_back(trial)
     assert balance.left_out() == []
+
+
+def test_a_machine_that_has_gone_is_neither_chosen_nor_missed():
+    """It counts no more, whatever is still under way there."""
+    balance = Balance(2)
+    lost = balance.take()
+    balance.take()
+    balance.give_back(lost, is_lost=True)
+    balance.leave(lost.place)
+    assert balance.left_out() == []
+    assert {balance.take().place for _ in range(5)} == {1 - lost.place}
+    assert balance.load == 6
+    balance.leave(1 - lost.place)
+    assert balance.load == 0
+    with pytest.raises(LookupError, match="no machine is left"):
+        balance.take()
