@@ -275,7 +275,7 @@ def _read(text: str) -> list[Call] | str:
         if max(map(len, re.findall(r"[(\[{]+", text)), default=0) > _MOST or text.count("\n") > 500:
             return "nested too deep"
         try:
-            calls = [_from_python(expression) for expression in _expressions(text)]
+            calls = [_from_python(expression) for expression in _printed(_expressions(text))]
         except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
             return f"{type(error).__name__}: it is neither JSON nor a list of calls with literals"
     if len(calls) > _MOST:
@@ -295,6 +295,14 @@ def _expressions(text: str) -> list[ast.expr]:
         if not all(isinstance(statement, ast.Expr) for statement in body):
             raise
         return [statement.value for statement in body if isinstance(statement, ast.Expr)]
+
+
+def _printed(expressions: list[ast.expr]) -> list[ast.expr]:
+    """What is printed, where all of it is, as Gemma writes in ```tool_code."""
+    match expressions:
+        case [ast.Call(ast.Name("print"), [ast.Call() as call], [])]:
+            return [call]
+    return expressions
 
 
 def _from_json(value: Any) -> Call | None:
@@ -331,9 +339,6 @@ def _from_python(node: ast.AST) -> Call | None:
         isinstance(argument, ast.Starred) for argument in node.args
     ):
         return None
-    match node:  # as Gemma writes in ```tool_code
-        case ast.Call(ast.Name("print"), [ast.Call() as call], []):
-            return _from_python(call)
     names = [keyword.arg for keyword in node.keywords]
     # `f(**x)` has no names, and of `f(x=1, x=2)` either value might be the answer
     if None in names or len(set(names)) < len(names):
