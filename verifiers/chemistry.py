@@ -65,7 +65,7 @@ _ARROW: Final = re.compile(
 )
 # "\ce{H2O}", "\mathrm{H_2O}", thin spaces and dollar signs: none of them changes a formula
 _MARKUP: Final = re.compile(
-    r"\\(?:ce|text|mathrm|mathbf|rm|textrm|left|right)(?![A-Za-z])|\\[,;:! ]|\$|~"
+    r"\\(?:ce|text|mathrm|mathbf|rm|textrm|left|right|uparrow|downarrow)(?![A-Za-z])|\\[,;:! ]|\$|~"
 )
 # "(s)", "_{(aq)}": the state is not asked for
 _STATE: Final = re.compile(r"_?\s*\{?\((?:s|l|g|aq)\)\}?")

@@ -554,6 +554,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         if (
             not isinstance(numbers, list | tuple)
             or not numbers
+            or fields.get("all") not in (None, True, False)
             or not all(
                 type(number) is int and abs(number) < _LARGEST for number in (*numbers, target)
             )

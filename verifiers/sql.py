@@ -452,6 +452,9 @@ def _prepare_reference(text: str, verifier: SQLVerifier) -> _Known:
             raise DataError(f"{name} is {brief(text)}; it must be a text")
     if len(schema) > _SCHEMA_BYTES:
         raise DataError(f"the schema has {len(schema):,} letters; the limit is {_SCHEMA_BYTES:,}")
+    ordered = reference.get("ordered")
+    if ordered not in (None, True, False):
+        raise DataError(f"ordered is {brief(ordered)}; it must be true or false")
     schema = _without_prologue(schema)
     if reference.get("fillings") is None:
         schema, fillings = _read_insertions(verifier, schema)
@@ -475,7 +478,6 @@ def _prepare_reference(text: str, verifier: SQLVerifier) -> _Known:
         results = tuple(verifier._run(script, query, is_new=True) for script in scripts)
     except _Refused as refused:
         raise DataError(f"the reference query {brief(query)} cannot be run: {refused}") from None
-    ordered = reference.get("ordered")
     ordered = _has_outer_order(query) if ordered is None else bool(ordered)
     # on equal results "SELECT 3" would be paid
     if all(_same(rows, results[0], ordered) for rows in results):

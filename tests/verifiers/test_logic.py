@@ -207,7 +207,9 @@ def test_vacuous_answers_pay_nothing(verifier: rlvr.Verifier, reference: object)
 @pytest.mark.parametrize(
     "verifier", [ExpressionVerifier(), RolesVerifier(), GridVerifier(), SudokuVerifier()]
 )
-@pytest.mark.parametrize("reference", [None, {}, [], "x", [["a"]][:0]])
+@pytest.mark.parametrize(
+    "reference", [None, {}, [], "x", {"numbers": [1], "target": 1, "all": "no"}]
+)
 def test_references_that_cannot_be_read_are_errors(verifier: rlvr.Verifier, reference: object):
     """Each says what it must be."""
     with pytest.raises(rlvr.DataError, match=r"it must (?:be|map)"):

@@ -148,6 +148,7 @@ def test_numbers_are_equal_within_rounding():
         ({"fillings": [{"pets": [[1]]}]}, "the database cannot be made"),
         ({"fillings": [{"pets": "x"}]}, "the rows of table 'pets' are str 'x'"),
         ({"fillings": {"pets": []}}, "fillings is dict"),
+        ({"ordered": "no"}, "ordered is str 'no'"),
         (
             {"query": "SELECT x FROM pets"},
             "the reference query str 'SELECT x FROM pets' cannot be run: error",
