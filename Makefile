@@ -73,7 +73,7 @@ NOT_QUICK := adding agents algo browser cli envs escapes faults interop outside 
   $(addprefix scoring/test_,identity.py references.py services.py) \
   $(addprefix environment/test_,from_rows.py graded_apart.py plain.py) collect/test_collector.py data/test_filtering.py \
   collect/test_batches.py data/test_fuzzed_rows.py verifiers/test_hostile_references.py \
-  $(addprefix verifiers/test_math_,concurrency.py equality.py fuzz.py hostile.py limits.py symbolic.py)
+  $(addprefix verifiers/test_math_,concurrency.py equality.py fuzz.py hostile.py limits.py symbolic.py trees.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))

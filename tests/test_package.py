@@ -28,6 +28,9 @@ MODULES = sorted(
     if path.name == "__init__.py" or not path.name.startswith("_")
 )
 
+BUILDS = pytest.mark.slow
+"""Seconds for sdist, wheel and pip; `make check` builds the wheel and looks at its files too."""
+
 
 def run(*command: str | Path, cwd: Path, path: str = "") -> str:
     """What a command prints, with this PYTHONPATH; a failure shows all it said."""
@@ -79,6 +82,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+@BUILDS
 def test_the_only_top_level_package_is_rlvr(wheel: Path):
     """`envs`, `verifiers` or `sandbox` beside it would overwrite other people's packages."""
     with zipfile.ZipFile(wheel) as archive:
@@ -86,11 +90,13 @@ def test_the_only_top_level_package_is_rlvr(wheel: Path):
     assert tops == {"rlvr", f"rlvr-{PROJECT['project']['version']}.dist-info"}
 
 
+@BUILDS
 def test_the_wheel_holds_every_module(wheel: Path):
     """Packages are named one by one in pyproject.toml, so a new folder is easily forgotten."""
     run(sys.executable, ROOT / ".ci/check_wheel.py", wheel, cwd=ROOT)
 
 
+@BUILDS
 def test_the_installed_wheel_imports_from_anywhere(site: Path, tmp_path: Path):
     """Without the checkout on the path, `rlvr.verifiers` has to come out of the wheel."""
     code = "import rlvr.envs.arithmetic as e, rlvr.verifiers.math as v; print(e.__file__, v.__file__, sep='\\n')"
@@ -104,7 +110,9 @@ def test_the_installed_wheel_imports_from_anywhere(site: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     "name", ["envs", "verifiers"]
 )  # the sandbox is one package with names of its own
-@pytest.mark.parametrize("installed", [False, True], ids=["checkout", "wheel"])
+@pytest.mark.parametrize(
+    "installed", [False, pytest.param(True, marks=BUILDS)], ids=["checkout", "wheel"]
+)
 def test_a_namesake_from_pypi_imports_beside_ours(
     request, tmp_path: Path, name: str, installed: bool
 ):
