@@ -161,6 +161,9 @@ def test_three_files_are_a_leaderboard(two, tmp_path, capsys):
         "new.jsonl",
         "old.jsonl",
     ]
+    same = _scored(tmp_path / "same.jsonl", {f"t{i}": 4 for i in range(24)})
+    lines = _result(capsys, two[0], best, same)["lines"]
+    assert lines[1] == "Not told apart: best.jsonl and same.jsonl."
 
 
 def test_files_of_one_name_are_seeds(two, tmp_path, capsys):

@@ -334,6 +334,8 @@ def test_a_machine_that_has_gone_is_neither_chosen_nor_missed():
     assert balance.left_out() == []
     assert {balance.take().place for _ in range(5)} == {1 - lost.place}
     assert balance.load == 6
+    balance.give_back(balance.take(), is_lost=True)
+    assert 0 < balance.take().wait_s < 1  # none is fit, and the first to come back is waited for
     balance.leave(1 - lost.place)
     assert balance.load == 0
     with pytest.raises(LookupError, match="no machine is left"):

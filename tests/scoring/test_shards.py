@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
 from rlvr.scoring.identity import Identity, read_identity
-from rlvr.scoring.shards import Shard, read_totals
+from rlvr.scoring.shards import Shard, read_totals, totals_of
 from rlvr.types import Task
 from tests.commands import refusal_of
 from tests.environments import right
@@ -221,6 +221,16 @@ def test_totals_that_say_nonsense_are_one_error(tmp_path, text):
     (tmp_path / "s.jsonl.shard.json").write_text(text)
     with pytest.raises(UsageError, match=r"is not what `rlvr score --shard` writes"):
         read_totals([tmp_path / "s.jsonl"])
+
+
+def test_an_output_that_is_not_there_is_named(tmp_path):
+    """With what to do: another name, or the end of a run that was stopped."""
+    file = tmp_path / "0.jsonl"
+    with pytest.raises(UsageError, match="no such file; name the outputs of rlvr score --shard"):
+        totals_of(file)
+    file.with_name("0.jsonl.partial").touch()
+    with pytest.raises(UsageError, match=r"its run was stopped, .*: run it again with --resume"):
+        totals_of(file)
 
 
 def test_missing_shards_are_counted_and_not_listed(tmp_path):

@@ -75,6 +75,22 @@ def test_data_of_a_package_are_an_input(tmp_path, monkeypatch):
     assert inputs.keys() == {"pack_of_mine/words.txt"}
 
 
+@pytest.mark.parametrize("mode", ["a", "w", "r+"])
+def test_a_file_that_is_opened_to_be_written_is_no_input(tmp_path, mode):
+    """Nor is it one later, when it is read; both are older than the run."""
+    read, written = tmp_path / "read.txt", tmp_path / "written.txt"
+    for file in (read, written):
+        subprocess.run(["cp", __file__, file], check=True)  # seen by no watch of ours
+        os.utime(file, (0, 0))
+
+    def act() -> None:
+        written.open(mode).close()
+        written.read_text()
+
+    assert noticed(read.read_text)["inputs"]
+    assert not noticed(act).get("inputs")
+
+
 def test_how_python_was_started_is_code(monkeypatch):
     """A whole number of 5,000 digits is an error in one shard and read in the other; a file in
     Latin 1 has other letters."""
@@ -302,6 +318,10 @@ MOST = 3
 class Mine:
     def verify(self, completion):
         return len(completion) < MOST and completion[0] in {"a", "b"}
+
+    @classmethod
+    def read(cls, reference):
+        return reference * 7
 """
 
 
@@ -319,6 +339,7 @@ def test_code_of_a_notebook_counts(monkeypatch):
     assert first != digest(CELL.replace("MOST = 3", "MOST = 4"))
     assert first != digest(CELL.replace('"b"', '"c"'))
     assert first != digest(CELL.replace("<", "<="))
+    assert first != digest(CELL.replace("7", "8"))
     assert digest("x = 1") is None
     monkeypatch.setitem(sys.modules, "cells_of_a_test", None)
     assert digest_of_loaded("cells_of_a_test") is None
