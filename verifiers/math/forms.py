@@ -31,6 +31,8 @@ __all__ = [
     "Quantity",
     "THOUSANDS",
     "Word",
+    "kind",
+    "members",
     "pair",
     "parts",
 ]
@@ -161,15 +163,23 @@ def parts(form: Form) -> Iterator[Form]:
         yield from parts(form.body)
 
 
-def pair(kind: str, *items: Form, text: str = "") -> Items:
+def kind(form: Form) -> str:
+    """That of several things; "" of a single one."""
+    return form.kind if isinstance(form, Items) else ""
+
+
+def members(form: Form) -> tuple[Form, ...]:
+    """The items of a list; the form itself of anything else."""
+    return form.items if isinstance(form, Items) and form.kind == "list" else (form,)
+
+
+def pair(brackets: str, *items: Form, text: str = "") -> Items:
     r"""A tuple or an interval; (\pm 1, \pm 2) lists four points."""
     if not text and all(item.text for item in items):
-        text = f"{kind[0]}{' , '.join(item.text for item in items)}{kind[1]}"
-    choices = [
-        form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items
-    ]
+        text = f"{brackets[0]}{' , '.join(item.text for item in items)}{brackets[1]}"
     # One more than allowed, to see that there are too many.
-    tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
+    choices = itertools.product(*map(members, items))
+    tuples = list(itertools.islice(choices, _MAX_SIGNS + 1))
     if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
-        return Items(text, kind, items)
-    return Items(text, "list", tuple(pair(kind, *each) for each in tuples))
+        return Items(text, brackets, items)
+    return Items(text, "list", tuple(pair(brackets, *each) for each in tuples))

@@ -21,6 +21,7 @@ from rlvr.verifiers.math.forms import (
     Named,
     Quantity,
     Word,
+    kind,
 )
 from rlvr.verifiers.math.matching import (
     UNDECIDED,
@@ -370,8 +371,8 @@ class _Comparison:
 
     def _decide_members(self, a: Form, b: Form) -> Decision:
         """{1, {2}} is not {1, 2}, though {2} alone may answer 2."""
-        are_sets = [isinstance(item, Items) and item.kind == "set" for item in (a, b)]
-        return self.decide(a, b) if are_sets[0] == are_sets[1] else _DIFFERENT_KIND
+        alike = (kind(a) == "set") is (kind(b) == "set")
+        return self.decide(a, b) if alike else _DIFFERENT_KIND
 
     def _in_order(self, a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision:
         if len(a) != len(b):
@@ -434,8 +435,7 @@ class _Comparison:
 
 def _as_union(region: Items) -> Items:
     """(-\\infty, 1), (2, \\infty) beside a region."""
-    parts = [item.kind if isinstance(item, Items) else "" for item in region.items]
-    is_union = region.kind == "list" and _INTERVALS.issuperset(parts)
+    is_union = region.kind == "list" and _INTERVALS.issuperset(map(kind, region.items))
     return replace(region, kind="union") if is_union else region
 
 
@@ -503,9 +503,7 @@ def _are_values(named: Form, other: Form) -> bool:
     """`x = 2, x = 3` lists the values of one letter, and is no pair."""
     if not isinstance(named, Named) or len(named.name) != 1:
         return False
-    body = named.body
-    listed = isinstance(body, Items) and body.kind == "list"
-    return listed and isinstance(other, Items) and other.kind == "()"
+    return kind(named.body) == "list" and kind(other) == "()"
 
 
 def _of_other_case(a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision | None:

@@ -27,6 +27,7 @@ from rlvr.verifiers.math.forms import (
     Named,
     Quantity,
     Word,
+    members,
     pair,
 )
 from rlvr.verifiers.math.latex import Node, parse_or_none
@@ -445,7 +446,7 @@ def _flat(forms: list[Form]) -> tuple[Form, ...]:
     r"""What `\pm` splits in two joins the others."""
     items: list[Form] = []
     for form in forms:
-        items += form.items if isinstance(form, Items) and form.kind == "list" else [form]
+        items += members(form)
     return tuple(items)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from rlvr.verifiers.math.units import SCALES, is_measured
-from rlvr.verifiers.math.words import number, plain
+from rlvr.verifiers.math.words import number, plain, unquoted
 
 __all__ = ["question", "without_remark"]
 
@@ -86,11 +86,12 @@ def without_remark(text: str, prompt: str) -> str | None:
     before, *after = _THEN.split(text)
     if after and "=" in before:
         return after[-1]
-    if prompt and (told := _TOLD.fullmatch(" ".join(text.replace('"', " ").split()).rstrip("."))):
-        words = _plain_words(told["about"]).split()
-        is_known = words[0] in _WHO or f" {words[0]} " in f" {_plain_words(prompt)} "
-        is_told = len(words) > 1 and is_known and not _may_change(" ".join(words))
-        return told["amount"] if is_told and "of" not in words else None
+    if prompt and (told := _TOLD.fullmatch(unquoted(text).rstrip("."))):
+        about = _plain_words(told["about"])
+        subject, *others = about.split()
+        is_known = subject in _WHO or f" {subject} " in f" {_plain_words(prompt)} "
+        is_told = others and is_known and not _may_change(about)
+        return told["amount"] if is_told and "of" not in others else None
     head, bracket, tail = text.rpartition("(")
     if not bracket or not tail.rstrip('" ').endswith(")"):
         return _subject(text, prompt) if prompt else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, Word, pair
+from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, Word, kind, pair
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import (
@@ -346,7 +346,7 @@ def imaginary_j(answer: Quantity, reference: Quantity) -> Form | None:
 
 def is_region(form: Form) -> bool:
     """`x < 2` states a set, and does not give x a value."""
-    return isinstance(form, Named) and isinstance(form.body, Items) and form.body.kind in _INTERVALS
+    return isinstance(form, Named) and kind(form.body) in _INTERVALS
 
 
 def may_be_several(form: Form) -> bool:

@@ -27,7 +27,7 @@ from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
-from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word, kind
 from rlvr.verifiers.math.given import is_given, is_other_option
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
@@ -365,10 +365,6 @@ def _decide(form: Form, right: Form, policy: MathPolicy) -> Decision:
         return Decision(False, f"limit: {limit}")
 
 
-def _is_set(form: Form) -> bool:
-    return isinstance(form, Items) and form.kind == "set"
-
-
 def _lacks_unit(form: Form, right: Form) -> bool:
     """65 students are no 65 %: what was left out was no remark."""
     units = [
@@ -471,7 +467,7 @@ def _is_plainly_finished(answer: str, right: str, known: bool) -> bool:
 def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str:
     """Why a right answer is not paid; "" where it is."""
     stated, reference = as_tree(as_stated(form, right)), as_tree(right)
-    if " ; " in form.text and _is_set(right) and not _is_set(form) and isinstance(form, Items):
+    if " ; " in form.text and kind(right) == "set" and kind(form) not in ("", "set"):
         return "different-kind"  # 2 or 3 is one of them
     if r"\approx" in form.text and not (
         "." in right.text or r"\approx" in right.text or _ROUNDS.search(prompt)
@@ -481,7 +477,7 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         return f"unfinished: {left}"
     if not prompt:
         return ""
-    if _is_set(form) and has_exact_value(right) and not _FOR_SETS.search(prompt):
+    if kind(form) == "set" and has_exact_value(right) and not _FOR_SETS.search(prompt):
         return "unfinished: a number is no set"
     # Both as it stands and as what it states: either may stand in the prompt.
     trees = {as_tree(form), stated}
