@@ -169,11 +169,10 @@ _WEAK_PHRASE = re.compile(  # what marks an answer only where nothing above does
     r"\banswer\b[*_ ]{0,4}(?:should|must|would|will|has to) be\b[*_ \t:]{0,6}|"
     r"\b(?:correct|right|best) (?:answer )?(?:option|choice)[*_ ]{0,4}(?:is\b|:)[*_ \t:]{0,6}|"
     r"\bi (?:would )?(?:choose|pick|select|go with)\b[*_ \t:]{0,6}|"
-    r"(?<!不)(?:故|应|應)[选選][:：]? ?|"
-    r"^[#*_ \t]{0,12}+(?:(?:richtige|bonne|правильный|верный|doğru|poprawna) )?"
-    r"(?:ans|antwort|réponse|respuesta|risposta|resposta|ответ|cevap|odpowiedź|jawaban|đáp án|"
-    r"الإجابة|الجواب|उत्तर|정답|答え|回答|解答)(?: (?:corre\w{1,6}|final\w{0,2}))?"
-    r"[*_ \t]{0,8}[:：][*_ \t]{0,6}",
+    r"[故应應](?<!不.)[选選][:：]? ?|"
+    r"^[#*_ \t]{0,12}+(?:ans|antwort|réponse|respuesta|risposta|resposta|ответ|cevap|"
+    r"odpowiedź|jawaban|đáp án|الإجابة|الجواب|उत्तर|정답|答え|回答|解答)"
+    r"(?: (?:corre\w{1,6}|final\w{0,2}))?[*_ \t]{0,8}[:：][*_ \t]{0,6}",
     re.IGNORECASE | re.MULTILINE,
 )
 _DOTLESS = {0x130: "i", 0x131: "i"}  # patterns that ignore case take these for an i
