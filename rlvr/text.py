@@ -32,8 +32,7 @@ ANSWER_TAGS: Final = ("<answer>", "</answer>")
 
 _LONGEST_GAP = 20_000  # characters; two answers that are further apart are not in one statement
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
-_LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
-_HAS_WORD = re.compile(r"[A-Za-z]{2}")
+_LINK_OR_WORD = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b|([A-Za-z]{2})")
 # Possessive, since `[ \t]*` and the info string overlap: with backtracking a long line of spaces
 # takes quadratic time.
 _FENCE_LINE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^`\n]*+)$", re.ASCII | re.MULTILINE)
@@ -160,9 +159,10 @@ def same_statement(between: str) -> bool:
     """
     if len(between) > _LONGEST_GAP:
         return False
-    if not _HAS_WORD.search(_LINK_WORDS.sub("", between)):
+    if "\n" not in between and not _SENTENCE_END.search(between):
         return True
-    return "\n" not in between and not _SENTENCE_END.search(between)
+    # up to the first word: a text between two answers may be long
+    return not any(word[1] for word in _LINK_OR_WORD.finditer(between))
 
 
 def fenced_blocks(text: str) -> Iterator[FencedBlock]:

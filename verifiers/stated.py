@@ -1,233 +1,215 @@
-"""What the words around an answer say of it: it is asked, denied, taken back, or one of several.
+r"""What the words around an answer say of it: it is asked, denied, taken back, or one of several.
 
-`answers` finds where the answer stands.  Only the words near it are looked at, in linear time, and
-what no rule names leaves it stated.
+A small grammar with tables of words, and no phrases.  Behind an answer a clause speaks of it as
+
+    openings (wait, but, so …) · subject · function words · what is said
+
+where the subject is the answer itself, "it", "this result" or "I", and what is said is good
+("right", "works"), bad ("wrong", "fails"), or another value.  Each negation among the function
+words turns good into bad and back; at any other word the clause speaks of something else.  The last
+clause that speaks of the answer decides.  In front of an answer the words are read backwards from
+it, over its verb and the subject of the verb: "it is not true that the sum is \boxed{5}".
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import Literal, NamedTuple
 
 from rlvr.text import same_statement
 
 __all__ = ["StatementFlaw", "flaw_around", "in_one_statement", "withdraws"]
 
 StatementFlaw = Literal["hedged", "denied", "asked", "retracted"]
+_Flaw = tuple[StatementFlaw, tuple[str, ...]]
+# of an answer: -1 that it is wrong, 1 that it is right, 0 nothing, or the others that are named
+_Said = int | tuple[str, ...]
 
-_BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be withdrawn
-_NEAR = 80  # characters before it in which it may be denied
-# what a speaker says before the correction itself: "no, wait, …", but not the "no" of "no other"
-_ASIDE = (
-    r"(?:(?:no(?=\s?[,.!…—–-]|\s(?:wait|actually|sorry|i|it|that|this)\b)|wait|hmm|actually|sorry|"
-    r"oops|unfortunately|nein)[\s,.!…—–-]{1,4})"
-)
-# with these a sentence may also go on without a correction
-_THOUGHT = r"(?:hold on|my bad|apologies|on (?:second thought|reflection))"
-_PAUSE = rf"(?:{_ASIDE}|{_THOUGHT}[\s,.!:…—–-]{{1,4}})"
-_CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
-    rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?(?:[^\s.!?]|\.\d){{1,40}}"
-    rf"(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
-    re.IGNORECASE,
-)
-_LEAST_WORD = 4  # characters: what takes an answer back, such as "not ", has no fewer
-_ENDING = 300  # characters of a correction that ends the text
-_OPENERS = " \t\r\n:$*_({`[\\"
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(" ".join(lines).split())
+
+
+_NEAR, _BEFORE, _AFTER = 80, 200, 1500  # characters around an answer that are read
+_HEAD = 60  # characters that hold the first words of a sentence
+_FARTHEST = 400  # characters between two answers of one list
+_OPENERS = " \t\r\n\xa0:$*_({`[\\"
 _CLOSERS = "} \t\r\n$*_`()[].\\"
-_PUNCTUATION = " .,;:!$*([—–-\n"
-# the first words of what takes an answer back or names another one
-_TURNS = frozenset(
-    "or maybe perhaps possibly alternatively and and/or / i make rather it it's but though "
-    "although however is one a an another if when for so hence thus therefore wrong incorrect "
-    "false nonsense not no wait hmm actually sorry oops unfortunately was are were seems looks "
-    "would must cannot can't couldn't isn't which that that's this the they my does doesn't "
-    "just never correction edit erratum let please do don't scratch strike disregard ignore "
-    "forget nein hold on my apologies ist est das c'est eso es oder ou o oppure".split()
+_MARKS = ("\\boxed", "\\fbox", "\\framebox", "<answer>")  # in small letters
+_CLOSED = re.compile(r"(?:</answer>|[ \t}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
+_TOKEN = re.compile(r"[][,;:()…，；：、（）—–|]|-{2,}|[^][\s,;:()…，；：、（）—–|]+")
+_BREAKS = frozenset("[],;()…，；、（）—–-|") | {"--", "---"}
+_SENTENCE = re.compile(r"([.!?。！？\n](?:(?<![.!?])|(?=[\s)$\"”<]|\Z)))")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d,]*(?:\.\d+)?|\\[dt]?frac(?:\{\d+\}\{\d+\}|\d\d))(?:\\?%)?")
+_HAS_VALUE = re.compile(r"[\d\\=^]")
+_NO_SIGNS = dict.fromkeys(map(ord, ".,;:!?()[]*$|—–-…\n"), " ")
+
+# ------------------------------------------------------------------------------ tables of words
+
+_JOINS = _words("and but so because since as though although while whereas hence thus or")
+_NOT = _words(
+    "not never cannot can't isn't aren't wasn't weren't won't don't doesn't didn't couldn't",
+    "shouldn't wouldn't hasn't haven't mustn't nor neither no nobody refuse far without beyond",
+    "nicht nie keinesfalls kein keine pas non não nunca не niet inte ikke",
 )
-# what ends a clause, behind which it may be taken back; or goes on with "but"
-_BREAKS = (".", "!", "?", "\n", "-", "—", "–", ":", " but ")
-_WRONG_ALONE = frozenset(("wrong", "incorrect", "false", "nonsense"))
-# the last words of what denies, where nothing but openers stands between it and the answer
-_DENIES = frozenset(
-    "not cannot never be equal to but except than means neither disregard ignore box result guess "
-    "get give say think write put choose <answer> nicht pas es niet nie".split()
+_NOUNS = _words(
+    "answer result value solution box above verification check test antwort ergebnis réponse",
+    "résultat respuesta resultado risposta risultato resposta ответ",
 )
-# words that often stand before an answer: a denial has another word besides
-_STATES = frozenset("is was it it's that equals answer answer,".split())
-_FALSE = ("false", "wrong", "correct", "true", "the case")
-_DENIALS = (
-    *("not ", "n't ", "n’t ", "never ", "doubt", "no way", "wrong", "correct", "false"),
-    *("mistake", "trap", "regard", "ignore", "nobody", "no one"),
+_GOOD = _words(
+    "right correct true valid acceptable possible plausible justified reasonable accurate",
+    "answer solution satisfy satisfies work works hold holds fit fits match matches stands case",
+    "what richtig richtige antwort korrekt wahr stimmt juste bonne réponse vrai correcto",
+    "correcta cierto respuesta giusto vero corretto certo risposta correto verdade resposta",
+    "верно правильно ответом",
 )
-_CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
-# the same in front of an answer: "is not $\boxed{5}$" denies it as much as "is not 5"
-_OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
-_ANSWER = r"(?:that|this|it|(?:that|this|the|my) (?:\w{1,12} )?(?:answer|result|value|box))"
-_SAY = r"(?:answer|choose|get|give|put|say|think|write)"
-_IS_NOT = (
-    r"(?:(?:is|are|was|be|does|do|[a-z]+['’]s) (?:certainly |definitely |clearly |surely )?not|"
-    r"(?:could|would|should|will|must|might) not(?= be)|can ?not|never|[a-z]+n['’]t)"
+_FALSE = _words(
+    "wrong incorrect false untrue mistaken nonsense mistake error impossible unlikely erroneous",
+    "falsch fehler rechenfehler unmöglich faux fausse erreur falso incorrecto erróneo sbagliato",
+    "errato erro errado ошибка неверно fout fel",
 )
-# "is not $\boxed{", "can never be", "isn't", "anything but", "the wrong answer is", "it is false
-# that it is", right in front of the answer, in small letters
-_DENIED = re.compile(
-    rf"(?:\b(?=[a-z])(?:{_IS_NOT}(?: (?:ever )?(?:be|equal|equal to))?|by no means|neither|"
-    rf"(?:do not|don['’]t|never|no ?(?:one|body) (?:would|should)) {_SAY}|"
-    rf"(?:{_IS_NOT} (?:think|believe|say)|(?:i|we) (?:\w{{1,10}}ly |do |must )?doubt|no way)"
-    rf"(?: that)? {_ANSWER}(?:['’]s| is| equals)|"
-    # "cannot be anything but 5" affirms it
-    r"(?<!not )(?<!n.t )(?<!not be )(?<!n.t be )(?<!never be )anything (?:but|except|other than)|"
-    r"(?:disregard|ignore)(?: the (?:box|answer|result))?|"
-    r"(?:wrong|incorrect|false) (?:answer|result|guess)(?: (?:is|was|would be))?|"
-    # a task may ask for an error, or where a mistake is
-    rf"(?:(?:mistake|error|trap) (?:is|would be)|"
-    rf"(?<!not )(?<!n.t )(?<!never )be (?:a mistake|wrong)) to {_SAY}|"
-    r"(?:common|easy) (?:mistake|trap) (?:is|would be)|"
-    r"(?:is|[a-z]+['’]s) (?:false|wrong|incorrect|untrue|not true|not the case) that "
-    r"(?:(?!\b(?:so|hence|thus|therefore|but|since|because)\b)[^.,;!?\n]){1,40}?|"
-    r"nicht|n['’]est pas|no es|n(?:on|ão) [èé]|niet|to nie)|"
-    r"(?:\A|[.!?;,\n] ?)not|\bне|不是|不等于)" + _OPENED + r"\Z"
+_BAD = _words(
+    "slip invalid reject rejected discard discarded exclude excluded ruled extraneous",
+    "inadmissible fail fails failed too off out contradiction contradicts violates",
+).union(_FALSE)
+# what a speaker does to an answer of his own
+_TAKES_BACK = _words(
+    "misread misspoke miscounted miscalculated slipped erred retract withdraw back forgot",
+    "kidding equivoqué ошибся ошиблась",
 )
-# one of these is in what withdraws
-_DOUBTS = (
-    *("wrong", "correct", "false", "error", "not ", "n't ", "n’t ", "take", "nonsense", "retract"),
-    *("withdraw", "scratch", "strike", "regard", "ignore", "forget", "far from", "would "),
-    *("kidding", "never mind", "misspoke", "edit:", "erratum"),
+_DROPS = _words("scratch strike scrap cross disregard ignore forget discard never")
+_PRONOUNS = _words("it this that which these they you it's that's das c'est è это eso sie")
+_SPEAKERS = _words("i i've let me ich je я just")
+_DETERMINERS = _words("the my our this that a an another die la")
+_SURE = _words("correct right actual true real")
+_QUALITIES = _words(
+    "final acceptable valid possible alternative boxed above equally corrected"
+).union(_SURE)
+_OR = _words("or oder ou o oppure или 或 soit / and/or possibly maybe perhaps")
+_MODAL = _words(
+    "alternatively rather else vielleicht may might could should otherwise instead"
+).union(_OR)
+# what stands between a subject and what is said of it
+_LINKS = _words(
+    "is are was were be been being am has have had having to can must will would do does did",
+    "seem seems looks appears going gives give leads yields made make the a an any all my our",
+    "there we also clearly actually obviously probably simply certainly definitely surely",
+    "therefore thus hence really quite ever longer well even still exactly used arithmetic",
+    "calculation above now realise realize see think believe know hope say get sure afraid very",
+    "such final count accept trust take equal equals mean meant from : = ist war leider ein",
+    "eine kann lautet sein die glaube dass est n'est une un ne peut être crois certainement es",
+    "puede ser igual una la que creo può essere pode é um uma credo acho был быть может точно",
+    "является что kan är det na pewno",
+).union(_PRONOUNS, _SPEAKERS, _MODAL)
+_OPENINGS = _words(
+    "however then therefore yet on upon second thought reflection checking please update oh",
+    "wait hmm actually sorry oops unfortunately nein нет anzi perdón pardon correction edit",
+    "erratum hold apologies alternatively rather else either vielleicht make otherwise instead",
+    "also final :",
+).union(_JOINS, _OR)
+_ASIDES = _words("no wait hmm actually sorry oops unfortunately nein non нет")
+# after one of these the speaker corrects himself
+_TURNS = _words(
+    "anzi perdón pardon correction edit erratum hold apologies reflection thought oh make bad"
+).union(_ASIDES)
+_POSSIBLE = _words("possible acceptable plausible valid")
+_SEVERAL = _words("possibility candidate option possible potential")
+# in front of one of these what is said holds for a case, or of something else
+_CASES = _words("if when for unless where in at only with without that to about of until")
+_IF = _words("if when unless for in suppose assuming otherwise falls si se если")
+_BESIDE = _words("if when unless otherwise")
+_VALUE_ENDS = _words("if when for depending instead though too unless as or")
+_SHOWS = _words("shows show find see out means")
+_YES = _words("yes yep indeed correct right ja oui sí да")
+_WHY = _words("why warum pourquoi")
+_ASKS = _words(
+    "is are was were does do did can could should would will might may what who whether ist",
+    "est-ce",
 )
-_WRONG = (  # alone, or in another language, right behind an answer
-    r"wrong|incorrect|false|not correct|ist (?:falsch|nicht (?:richtig|korrekt))|est fau(?:x|sse)|"
-    r"das ist falsch|c['’]est faux|(?:eso )?es (?:falso|incorrecto)|это неверно|неверно|[✗✘❌]"
+# in front of an answer: its verb, the words around the verb, and the subject
+_FINITE = _words(
+    "is are was were equals = : isn't aren't wasn't weren't ist war est är comes amounts lies",
+    "sea sia seja soit",
 )
-_IS_WRONG = re.compile(
-    rf"\A[\s.,;:!—–(-]*(?:{_WRONG})[.!)\s]*(?:\Z|\n)|"
-    r"\A(?:是错|不对|不正确|ではな|ではあり|じゃな|이 아니|가 아니|değil)",
-    re.IGNORECASE,
+_SAYS = _words("answer say think expect write guess claim conclude infer assume deduce")
+_TO_BOX = _words(
+    "be been being equal equals to than exactly necessarily possibly certainly definitely",
+    "clearly surely really strictly just well ever going get give choose put arrive at the a an",
+    "can could would should will must may might do does by means one out sein kann lautet n'est",
+    "ne peut être certainement es puede ser igual è può essere é pode быть может точно kan na",
+    "pewno",
+).union(_SAYS)
+_SUBJECTS = _words(
+    "answer result value antwort ergebnis réponse résultat respuesta resultado risposta",
+    "risultato resposta ответ it this that it's that's he she one x y n they guess total sum",
+    "number",
 )
-# "wrong if x < 0" and "wrong for n = 1" speak of a case, and take nothing back
-_NO_CASE = r"(?! (?:for|if|when|where|unless|in|at|only|with|to)\b)"
-_NOT_RIGHT = (
-    r"(?:clearly |also |actually |obviously |probably |simply |definitely |certainly )?(?:wrong|"
-    r"incorrect|mistaken|false|nonsense|(?:a|my) mistake|an error|far from (?:right|correct|true)|"
-    r"(?:the|an?) (?:wrong|incorrect) (?:answer|result)|"
-    r"not (?:right|correct|true|what we want|(?:the|my) (?:right |correct |final )?answer))\b"
-    + _NO_CASE
+_MATRIX = _TO_BOX | _LINKS | _GOOD | {"way"}
+_ADVERBS = _words("here therefore thus hence then also clearly would could must should")
+_MISLEADS = _words(
+    "trap doubt doubtful disregard ignore erroneously incorrectly wrongly mistakenly tempting",
+    "careless reject rule",
+).union(_FALSE)
+_TRAPS = _words("mistake trap error")
+_USUAL = _words("common easy typical frequent classic")
+_EXCEPT = _words("but except than")
+_ANYTHING = _words("anything everything")
+_MORE = _words("smaller greater less more larger bigger fewer higher lower differs different")
+_WOULD = _words("would might may often")
+_UNSURE = _words("whether if ob")
+_WONDERS = _words("myself wonder wonders know knows sure unsure unclear clear tell ask see")
+# between two answers
+_KINDS = _words(
+    "option case candidate possibility alternative choice scenario approach version answer",
+    "guess solution interpretation reading attempt method convention assumption hypothesis",
+    "estimate bound fall möglichkeit cas caso случай",
 )
-_BE_WRONG = (
-    rf"(?:(?:is|are|was|were|seems|looks|would be|must be) {_NOT_RIGHT}|(?:(?:cannot|can['’]t|"
-    rf"couldn['’]t) be|isn['’]t) (?:right|correct|the (?:right |correct )?answer)\b{_NO_CASE})"
+_CONTRASTS = _words(
+    "first second third one two other others another some with without primary backup either",
+    "for under by suppose assuming assume let lower upper wenn falls erste zweite quand si",
+    "cuando se если",
+).union(_MODAL, _BESIDE)
+_CASE_MARKS = _CONTRASTS | _KINDS
+# quick looks
+_JUDGING = frozenset().union(_NOT, _BAD, _TAKES_BACK, _DROPS, _ASIDES, _SEVERAL, ("would",))
+_NAMING = frozenset().union(_TURNS, _MODAL, _NOUNS, _POSSIBLE, _BESIDE, ("mean", "meant", "accept"))
+_TURNING = _JUDGING | _NAMING | {"for"}
+_FAR = (_NOUNS | _TURNS | _DROPS | _BAD | _TAKES_BACK) - {"no", "non"}
+_ENDS_DENIAL = _EXCEPT | _OR | _SAYS | _NOT | _MISLEADS | {"from", "below", "above"}
+_LEADS = ((_TO_BOX | _FINITE | _SUBJECTS) - _ENDS_DENIAL) | {"it's", "that's"}
+_DENYING = frozenset().union(_NOT, _MISLEADS, _UNSURE, _ANYTHING)
+
+# ------------------------------------------------------------- scripts without spaces between words
+
+_NEGATED = re.compile(r"不(?:可能|应该|应|会|能)?(?:是|为|等于)\Z|(?:≠|\\neq?| !=)\Z")
+_IS_FALSE = re.compile(
+    r"[。，. ]{0,3}(?:(?:\s?(?:是错|では(?:な|あり)|じゃな|[이가] 아[니닙]|değil)|"
+    r"(?:这个?|该|此|等等|不|哦|啊|我|算|上述|结果|答案|是|いや|[、，\s]){0,8}"
+    r"(?:不对|错了|错误|不正确|不成立|間違|틀렸))|\s*[✗✘❌])"
 )
-_IT_IS_WRONG = rf"(?:{_ANSWER}(?: above)?|the above|they|you)(?:['’]s {_NOT_RIGHT}| {_BE_WRONG})"
-# "\boxed{5}. Wait, that is wrong." and "I retract that.": what the text takes back is no statement,
-# and would be paid if a box alone counted
-_WITHDRAWN = re.compile(
-    rf"\A[\s.,;:!—–(-]*(?:(?:but|and|however),? )?{_PAUSE}{{0,3}}"
-    rf"(?:(?:which )?{_BE_WRONG}|{_IT_IS_WRONG}|"
-    r"(?:does not|doesn['’]t) (?:hold|work)\b(?! (?:for|if|when)\b)|"
-    r"would (?:be|have been) [^.!?\n]{0,40}(?<!even )\bif\b)|"
-    rf"\A[^.!?\n]{{0,60}} but {_IT_IS_WRONG}|"
-    rf"[.!?\n]\s{{0,4}}{_PAUSE}{{1,3}}{_IT_IS_WRONG}|"
-    rf"(?:\A|(?:[.!?\n—–]|(?<!\w)-)\s{{0,4}}){_PAUSE}{{0,3}}(?:please )?(?:"
-    r"just kidding\b|never mind\b(?! (?:the (?!above|box)|what |how |if ))|"
-    r"(?:correction|edit|erratum):|"
-    r"(?:i|let me) (?:now |hereby |must |have to )?"
-    r"(?:retract|withdraw|take (?:that|this|it) back)\b|"
-    r"i (?:misspoke|was wrong|(?:made|have made) an? (?:mistake|error))\b"
-    r"(?! (?:at first|first|before|earlier|initially|in|with|about|to)\b)|"
-    r"(?:do not|don['’]t) (?:accept|trust) (?:this|that|the)\b|"
-    r"(?:scratch|strike|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
-    re.IGNORECASE,
-)
-# "\boxed{x} (perhaps y)", "\boxed{x}. I mean y.": any formula
-_OR_FORMULA = re.compile(
-    rf"\A[\s.,;:(\[—–-]{{0,4}}+{_PAUSE}{{0,3}}"
-    rf"(?:{_THOUGHT}|(?:or )?(?:maybe|perhaps|possibly|vielleicht|rather)|"
-    # "Alternatively, n = 3 gives 27." goes on about the same answer
-    r"alternatively(?=[,:]? \S+(?:[.,;!?)\n]|\Z))|"
-    r"or (?:else|is it)|i meant?|make that|it should (?:be|have been)|"
-    r"(?:al)?though the answer may be|(?:but )?it (?:might|could)(?: also| well)? be)[,:]? "
-    r"\$?([^\s.,;!?$()]*[\d\\+=^][^\s,;!?$()]*(?<!\.))\$?(?=[.,;!?)\]\s]|\Z)",
-    re.IGNORECASE,
-)
-_ONE_OF_SEVERAL = re.compile(
-    r"\A(?:is|,) (?:one|an?|another) (?:possib\w+|candidate|option|potential answer)\b",
-    re.IGNORECASE,
-)
-_PLAIN_NUMBER = re.compile(r"[+-]?(?:\d[\d,]*(?:\.\d+)?|\\[dt]?frac(?:\{\d+\}\{\d+\}|\d\d))")
-_A_NUMBER = rf"\$?((?:{_PLAIN_NUMBER.pattern})(?:\\?%)?)\$?"
-_CLAUSE_END = r"(?=[.,](?!\d)|[;!?)\]\n。，]|\Z| (?:if|or|when|for|depending|is)\b)"
-_IF = r"\A(?:if|when|for)\b[^.\n]{1,60}?"
-# "\boxed{27} (or 28 if 0 counts)", "\boxed{27}, though 28 is possible": beside a plain number
-_OR_NUMBER = re.compile(
-    r"\A[\s.,;:(\[—–-]{0,4}+(?:(?:and/|but |(?:al)?though )?(?:or(?: even)?|(?:or )?it is|"
-    r"(?:it|the answer) (?:could|might|may)(?: also| well)? be) |(?:oder|ou?|oppure|или|/) |或者?|"
-    rf"(?:but|(?:al)?though) (?=\S+ is (?:also )?possible)){_A_NUMBER}{_CLAUSE_END}|"
-    rf"\A\({_A_NUMBER} (?:if|when|unless|in case)\b|"
-    rf"{_IF}(?:[,;]| and| or) {_A_NUMBER} (?:if|when|for|otherwise)\b|"
-    rf"{_IF}[,;] otherwise,? {_A_NUMBER}{_CLAUSE_END}",
-    re.IGNORECASE,
-)
-# "\boxed{27}. The correct answer is 28."
-_RESTATED = re.compile(
-    r"(?:\b(?:(?:correct|right|actual|true|final) (?:answer|value|result)|(?:the|my) answer) "
-    r"(?:is|should be|must be):?|(?:\A|\n)(?:final )?answer:) "
-    rf"{_A_NUMBER}{_CLAUSE_END}",
-    re.IGNORECASE,
-)
-# what a line of a list begins with: "- ", "1. ", "**(a) "
-_BULLET = r"[\s*_#>•.()\d-]{0,12}(?:\(?(?:[ivx]{1,4}|[a-z])[).] )?"
-_KIND = (
-    r"(?:option|case|candidate|possibility|alternative|choice|scenario|approach|version|"
-    r"(?:possible )?answer|solution|guess|fall|cas|caso|случай)"
-)
-# "Case 1: \boxed{3}" and "Case 2: \boxed{5}" cover two answers; the last one must not be paid
-_CANDIDATE = re.compile(
-    rf"{_BULLET}(?:{_KIND}s? ?#?(?:\d+|[a-z]|one|two)\b|"
-    rf"(?:(?:the|my) )?(?:first|second|third|one|other|another) {_KIND}\b|"
-    r"(?:if|when|for|either|otherwise|else|or)\b|情况[一二三\d]|情形[一二三\d])",
-    re.IGNORECASE,
-)
-# "\boxed{3}, or maybe \boxed{5}": two guesses
-_ALSO = re.compile(
-    rf"{_BULLET}(?:alternatively|another {_KIND}|or(?: else| maybe| perhaps)?|perhaps|maybe|"
-    r"possibly|"
-    r"it (?:could|might|may)(?: also)? be)\b",
-    re.IGNORECASE,
-)
-# with one of these between two boxes, the second one follows from an argument: a correction
-_SAYS_WHY = re.compile(
-    r"\b(?:wait|actually|wrong|incorrect|mistake|error|correct|instead|but|however|contradict\w*|"
-    r"not|no|so|thus|hence|"
-    r"therefore|discard|reject\w*)\b",
-    re.IGNORECASE,
-)
-# "not $\boxed{4}$, but …": the first box is no answer, and no hedge either
-_REJECTED = re.compile(
-    r"(?:\bnot|n['’]t|\bneither|\bnicht|\bpas|\bno es|\bn(?:on|ão) [èé]|\bне|不是|"
-    rf"\b(?:at first|initially|first) (?:i|we) (?:thought|got|guessed)){_OPENED}\Z",
-    re.IGNORECASE,
-)
-_INSTEAD = re.compile(
-    r"[\s,，;:.—–-]{0,8}(?:而是|(?:but|rather|instead|actually|sondern|mais|sino|mas?|а|"
-    r"(?:it|that)(?:['’]s| is)|the (?:\w{1,12} )?answer is)\b)",
-    re.IGNORECASE,
-)
-_CORRECTS = re.compile(
-    r"\b(?:correct|right|actual|true) (?:answer|value|result|one) (?:is|should be)\b", re.IGNORECASE
-)
+_NAMES = re.compile(rf"答案(?:是|为|应为|应该是) ?\$?({_NUMBER.pattern})")
+_ASKING = "吗呢かですしょう "  # in front of a question mark
 # a model that quotes a reference behind its own answer states two, and bets on the second
 _OTHERS_ANSWER = re.compile(  # "The reference answer is \\boxed{6}" behind one's own
     r"\b(?:(?:reference|official|expected|provided|published|stated) (?:answer|solution|result)|"
     r"answer key|ground[- ]truth|gold answer)\b[^.\n]{0,40}\Z",
     re.IGNORECASE,
 )
-_HAS_LETTER = re.compile(r"[^\W\d_]")
-# a sentence ends with its sign; the space and dollar signs after it belong to neither piece
-_PIECE = re.compile(r"(?<=[.!?;])(?<![Cc]ase \d\.)[\s$]+|\n")
+# bullets alone, and cells of a table: the answers are items of a list
+_ITEM = re.compile(r"[ \t]*(?:[-*•]|\(?\w{1,2}[.)])[^\w]*(?:\\boxed)?\Z|[ \t]*\|")
 
 
-def flaw_around(
-    text: str, start: int, stop: int, *, may_ask: bool
-) -> tuple[StatementFlaw, tuple[str, ...]] | None:
+class _Clause(NamedTuple):
+    """A clause, and the words that open it.  Words are in small letters; numbers and formulas are
+    as they were."""
+
+    opening: list[str]
+    words: list[str]
+
+
+def flaw_around(text: str, start: int, stop: int, *, may_ask: bool) -> _Flaw | None:
     """Why the words around an answer keep it from being stated, and the other answers that they
     name; None if it is stated.
 
@@ -239,10 +221,13 @@ def flaw_around(
     after = text[stop : stop + _AFTER]
     # most answers stand at the end
     rest = after.strip(_CLOSERS)
-    if rest and not rest.isdecimal() and (flaw := _flaw_behind(after, text[start:stop], may_ask)):
-        return flaw
-    before = text[start - _NEAR if start > _NEAR else 0 : start].lower()
-    return ("denied", ()) if _may_be_denied(before) and _DENIED.search(before) else None
+    if rest and not rest.isdecimal() and _may_turn(rest):
+        before = text[max(0, start - _BEFORE) : start]
+        flaw = _flaw_behind(_unclosed(after), before, text[start:stop], may_ask)
+        if flaw is not None:
+            return flaw
+    tail = _unopened(text[start - _NEAR if start > _NEAR else 0 : start])
+    return _flaw_before(tail, text[start:stop]) if _may_deny(tail) else None
 
 
 def withdraws(between: str) -> bool:
@@ -251,77 +236,7 @@ def withdraws(between: str) -> bool:
     Args:
         between: the text after the first answer and before the second.
     """
-    return len(between) >= _LEAST_WORD and _WITHDRAWN.search(between) is not None
-
-
-def _may_be_denied(before: str) -> bool:
-    """Whether what stands before an answer can end a denial: quicker than the pattern."""
-    tail = before.removesuffix("\\boxed{").rstrip(_OPENERS)
-    word = tail[tail.rfind(" ") + 1 :]
-    if word in _STATES:
-        return _has_any(before, _DENIALS)
-    if word in _DENIES or word[-3:] == "n't" or not word.isascii():
-        return True
-    if "box" in word or "<" in word:
-        return True
-    return " that " in before and _has_any(before, _FALSE)
-
-
-def _flaw_behind(
-    after: str, answer: str, may_ask: bool
-) -> tuple[StatementFlaw, tuple[str, ...]] | None:
-    """Whether what follows an answer asks, takes it back or names another one."""
-    closed = _CLOSED.match(after)
-    after = after[closed.end() :] if closed else after
-    if may_ask and after.startswith("?"):
-        return "asked", ()
-    # one word, such as a unit
-    if after.find(" ", 1) < 0 and ":" not in after and after.isascii():
-        is_wrong = after.strip(" .,!()-").lower() in _WRONG_ALONE
-        return ("retracted", ()) if is_wrong else None
-    word = after[:30].lstrip(_PUNCTUATION).partition(" ")[0].rstrip(".,!)").lower()
-    # else the sentence goes on, as behind units
-    turns = word in _TURNS or not word.isascii() or (after[0] == "(" and word[:1].isdigit())
-    if not turns and not _has_any(after.rstrip(" .\n"), _BREAKS):
-        return None
-    if _is_withdrawn(after, turns):
-        return "retracted", ()
-    others = _named_behind(after, answer, turns)
-    return None if others is None else ("hedged", others)
-
-
-def _is_withdrawn(after: str, turns: bool) -> bool:
-    """Whether what follows an answer takes it back, or puts another one in its place."""
-    if turns and (
-        _IS_WRONG.match(after)
-        # a correction such as "No, Lyon." ends the text: further on it is about something else
-        or (len(after) < _ENDING and _CORRECTION.match(after))
-    ):
-        return True
-    return _has_any(after.lower(), _DOUBTS) and _WITHDRAWN.search(after) is not None
-
-
-def _named_behind(after: str, answer: str, turns: bool) -> tuple[str, ...] | None:
-    """The other answers named behind an answer; none of them where it is called one of several."""
-    if turns and (formula := _OR_FORMULA.match(after)):
-        return (formula[1],)
-    if turns and _ONE_OF_SEVERAL.match(after):
-        return ()
-    number = _OR_NUMBER.match(after) if turns else None
-    # further on the text may have gone over to another question
-    near = after[:_BEFORE]
-    if number is None and _has_any(near, ("nswer", " value ", " result ")):
-        number = _RESTATED.search(near)
-    if number is None or not _PLAIN_NUMBER.fullmatch(answer):
-        return None
-    return (number[number.lastindex or 0],)
-
-
-def _has_any(text: str, words: tuple[str, ...]) -> bool:
-    for word in words:  # noqa: SIM110  # `any` takes twice the time
-        if word in text:
-            return True
-    return False
+    return _read_behind(_unclosed(between), "") == -1
 
 
 def in_one_statement(text: str, first: int, between: str) -> bool:
@@ -335,32 +250,460 @@ def in_one_statement(text: str, first: int, between: str) -> bool:
         between: what stands between the two answers.
     """
     # before all else: a quoted reference never corrects, whatever is said in between
-    if _OTHERS_ANSWER.search(between):
+    if _OTHERS_ANSWER.search(between[-_NEAR:]):
         return True
-    if same_statement(between):
-        return not _corrects(text[max(0, first - _NEAR) : first], between)
-    # far apart, or with a reason in between: the second one is the answer the model has come to
-    if len(between) > _BEFORE or _SAYS_WHY.search(between):
+    before = text[max(0, first - _BEFORE) : first]
+    if not same_statement(between) and not _are_parallel(before, between):
         return False
-    second = _last_piece(between)
-    if _ALSO.match(second):
+    after = _unclosed(between)
+    denied = _flaw_before(_unopened(before), "")
+    if denied is not None and denied[0] == "denied":
+        return not _OR.isdisjoint(_tokens(after)[:1])  # "not 4 or 5"
+    return not _corrects(after)
+
+
+def _unclosed(after: str) -> str:
+    closed = _CLOSED.match(after)
+    return after[closed.end() :] if closed else after
+
+
+def _unopened(before: str) -> str:
+    tail = before.removesuffix("\\boxed{").rstrip(_OPENERS)
+    while tail.endswith(_MARKS):
+        tail = tail[: max(tail.rfind("\\"), tail.rfind("<"))].rstrip(_OPENERS)
+    opened = before[len(tail) :]
+    if ":" in opened:  # "x:" says as much as "x is"
+        return tail + " :"
+    # "20 of them will not" ends with its line, "the answer is not" does not
+    last = tail[-_NEAR // 2 :].lower().split()[-2:] if "\n" in opened else []
+    is_ended = bool(last) and last[-1] in _NOT and _FINITE.isdisjoint(last)
+    return "" if is_ended else tail
+
+
+def _may_turn(rest: str) -> bool:
+    """Whether a word behind an answer can take it back or name another one: a quick look."""
+    small = rest.lower()
+    if rest.isalpha() and rest.isascii():  # such as a unit
+        return small in _BAD
+    if not rest.isascii() or "?" in rest[:_BEFORE]:
         return True
-    before = _last_piece(text[max(0, first - _BEFORE) : first])
-    # both must look like items of a list: "Case 2" alone may sum up what was said before
-    return bool(_CANDIDATE.match(second) and _CANDIDATE.match(before))
-
-
-def _corrects(before: str, between: str) -> bool:
-    r"""Whether the second of two answers of a statement stands for the first: `not \\boxed{4} but
-    \\boxed{5}`."""
-    closed = _CLOSED.match(between)
-    after = between[closed.end() :] if closed else between
-    if _CORRECTS.search(between) or _WITHDRAWN.match(after):
+    # a translation takes longer than all else
+    plain = small if rest.replace(" ", "").isalnum() else small.translate(_NO_SIGNS)
+    words = plain.split()
+    if not _JUDGING.isdisjoint(words):
         return True
-    return bool(_INSTEAD.match(after) and _REJECTED.search(before))
+    names = not _NAMING.isdisjoint(words) or words.count("for") > 1
+    return names and _HAS_VALUE.search(rest) is not None
 
 
-def _last_piece(text: str) -> str:
-    """The last sentence or line that says something."""
-    pieces = [piece for piece in _PIECE.split(text) if _HAS_LETTER.search(piece)]
-    return pieces[-1] if pieces else ""
+def _may_deny(tail: str) -> bool:
+    """Whether words in front of an answer can deny it: a quick look, since most do not."""
+    words = tail[-_NEAR // 2 :].lower().split()
+    word = words[-1] if words else ""
+    if word in _LEADS:
+        if not _DENYING.isdisjoint(words) or not tail.isascii():
+            return True
+        is_part = " that " in tail or "dass " in tail
+        return is_part and not _DENYING.isdisjoint(tail.lower().replace(",", " ").split())
+    return word in _ENDS_DENIAL or not word.isascii() or word.endswith(("\\ne", "\\neq", "!="))
+
+
+def _tokens(text: str) -> list[str]:
+    text = (
+        text.replace("’", "'")
+        .replace("\\(", "$")
+        .replace("\\)", "$")
+        .replace("*", " ")
+        .replace('"', " ")
+    )
+    text = text.replace("in which case", "otherwise")
+    text = text.replace(", dass", " dass")
+    if not text.isascii():
+        text = text.replace(", что", " что")
+        text = text.replace("或者", "或").replace("或", " 或 ")
+    tokens = _TOKEN.findall(text)
+    return [token.lower() if token.isalpha() or "'" in token else token for token in tokens]
+
+
+def _last_sentence(text: str) -> list[str]:
+    return _tokens(_SENTENCE.split(text)[-1])
+
+
+def _value(token: str) -> str:
+    """A number or formula; "" if the token is neither."""
+    token = token.strip("$").rstrip("\\.!")
+    return token if _HAS_VALUE.search(token) and token != "=" else ""
+
+
+# --------------------------------------------------------------------------------- behind an answer
+
+
+def _flaw_behind(after: str, before: str, answer: str, may_ask: bool) -> _Flaw | None:
+    """Whether what follows an answer asks, takes it back or names another one."""
+    if may_ask and _is_asked(after, before):
+        return "asked", ()
+    if not after.isascii():
+        if _IS_FALSE.match(after):
+            return "retracted", ()
+        if named := _NAMES.search(after[:_BEFORE]):
+            return "hedged", (named[1],)
+    said = _read_behind(after, answer)
+    if said == -1:
+        return "retracted", ()
+    return ("hedged", said) if isinstance(said, tuple) else None
+
+
+def _is_asked(after: str, before: str) -> bool:
+    end = _SENTENCE.search(after)
+    if end is None or end[0] not in ("?", "？"):
+        return False
+    opening = [word for word in _last_sentence(before) if word not in _OPENINGS | _BREAKS][:1]
+    if not _YES.isdisjoint(_tokens(after[end.end() :][:20])[:1]) or not _WHY.isdisjoint(opening):
+        return False
+    return not after[: end.start()].strip(_ASKING) or not _ASKS.isdisjoint(opening)
+
+
+def _clauses(sentence: str) -> Iterator[_Clause]:
+    opening: list[str] = []
+    words: list[str] = []
+    for token in (*_tokens(sentence), ","):
+        is_break = token in _BREAKS or (token == "that" and words[-1:] and words[-1] in _SHOWS)
+        if not is_break and not (token in _JOINS and words):
+            words.append(token)
+            continue
+        at = 0
+        while at < len(words) and _opens(words, at):
+            at += 1
+        opening += words[:at]
+        if at < len(words):
+            yield _Clause(opening, words[at:])
+            opening = []
+        words = [] if is_break else [token]
+    if opening:
+        yield _Clause(opening, [])
+
+
+def _opens(words: Sequence[str], at: int) -> bool:
+    following = words[at + 1] if at + 1 < len(words) else "it"
+    if words[at] in ("no", "non"):  # "no, it is 5" and "no wait", not the "no" of "no doubt"
+        return following in _TURNS or following in _PRONOUNS or following in ("i", "the")
+    return words[at] in _OPENINGS or (
+        words[at] in ("my", "bad") and following in ("bad", ":", "it")
+    )
+
+
+def _read_behind(after: str, answer: str) -> _Said:
+    """What the text behind an answer says of it last."""
+    last: _Said = 0
+    near = True  # whether "it" and "that" still mean the answer
+    mark = ""
+    pieces = [*_SENTENCE.split(after), ""]
+    final = max((at for at in range(0, len(pieces), 2) if pieces[at].strip()), default=0)
+    for at in range(0, len(pieces), 2):
+        sentence, asked, mark = pieces[at], mark == "?", pieces[at + 1]
+        if not sentence.strip(_CLOSERS):
+            continue
+        spoken = sentence.lower().translate(_NO_SIGNS).split()
+        if sentence.isascii() and (_TURNING if near else _FAR).isdisjoint(spoken):
+            near = near and at == 0
+            continue
+        clauses = list(_clauses(sentence))
+        said, near = _read_sentence(clauses, answer, is_own=at == 0, near=near)
+        if isinstance(said, int) and mark in ("?", "？"):
+            said = 0
+        if said == 0 and at == final and not asked and clauses and _is_aside(clauses[-1]):
+            said = -1
+        last = last if said == 0 else said
+        near = near and (at == 0 or not any(clause.words for clause in clauses))
+    return last
+
+
+def _read_sentence(
+    clauses: Sequence[_Clause], answer: str, *, is_own: bool, near: bool
+) -> tuple[_Said, bool]:
+    """What a sentence says of the answer, and whether "it" still means the answer behind it.
+
+    Args:
+        clauses: of the sentence.
+        answer: its text.
+        is_own: whether the answer itself stands in front of the first clause.
+        near: whether "it" means the answer in the first clause.
+    """
+    last: _Said = 0
+    condition: list[str] = []
+    previous = ""
+    for clause in clauses:
+        opening, words = clause
+        if not condition and not _IF.isdisjoint(words[:1]):
+            condition = opening + words
+        said = _read_clause(clause, answer, condition, is_own=is_own, near=near)
+        is_listed = _value(previous) and not _OR.isdisjoint(opening[-1:])  # "by 2, 3 or 4"
+        if is_listed or (condition and isinstance(said, int)):
+            said = 0
+        last = last if said == 0 else said
+        # a clause of something else is what "it" means behind it
+        near = near and (is_own or said != 0 or not words or words[-1] in _SHOWS)
+        is_own = False
+        previous = words[-1] if words else ""
+    return last, near
+
+
+def _is_aside(clause: _Clause) -> bool:
+    """ "The answer is Paris.  No, Lyon." corrects itself where nothing follows."""
+    words = clause.words
+    if _ASIDES.isdisjoint(clause.opening) or len(words) > 4:
+        return False
+    return not words or (words[0] not in _SPEAKERS and words[0] not in _GOOD)
+
+
+def _read_clause(
+    clause: _Clause, answer: str, condition: Collection[str], *, is_own: bool, near: bool
+) -> _Said:
+    """What a clause says of the answer.
+
+    Args:
+        clause: from `_clauses`.
+        answer: its text.
+        condition: the words of a clause with "if" in the sentence, up to this clause.
+        is_own: whether the answer itself stands in front of the clause.
+        near: whether "it" means the answer.
+    """
+    opening, words = clause
+    if not words:
+        return 0
+    turned, modal = not _TURNS.isdisjoint(opening), not _MODAL.isdisjoint(opening)
+    if _value(words[0]):
+        is_named = _is_beside(words, condition) or ((turned or modal) and _ends_value(words, 0))
+        return _name(_value(words[0]), answer, turned, modal) if is_named else 0
+    if noun := _noun_phrase(words):
+        return _name(_walk(words, noun), answer, False, False)
+    if words[0] in _BESIDE and "were" not in words:
+        for at in range(1, len(words)):
+            if words[at] in _NOUNS and words[at - 1] in _DETERMINERS:
+                return _name(_walk(words, at + 1), answer, False, False)
+    if words[0] in _DROPS and not (_DETERMINERS | _PRONOUNS | {"mind"}).isdisjoint(words[1:2]):
+        return -1 if len(words) == 2 or not (_NOUNS | {"out"}).isdisjoint(words[2:4]) else 0
+    if words[0] in _SPEAKERS and not modal:
+        said = _walk(words, 0, _BAD | _TAKES_BACK)
+        names = not {"meant", "mean", "accept", "instead"}.isdisjoint(words)
+        return _name(said, answer, turned, True) if names or isinstance(said, int) else 0
+    if is_own and words[0] == "is" and not _SEVERAL.isdisjoint(words[2:3]):
+        return () if words[1] in ("one", "a", "an", "another") else 0
+    if is_own or turned or modal or (near and words[0] in _PRONOUNS):
+        said = _walk(words, 0)
+        if isinstance(said, int):
+            return 0 if modal else said
+        modal = modal or not _MODAL.isdisjoint(words)
+        return _name(said, answer, turned, modal) if turned or modal else 0
+    is_order = words[0] in ("do", "don't") and (words[-1] in _PRONOUNS or words[-1] in _NOUNS)
+    if near and (is_order or (len(words) == 1 and words[0] in _BAD)):
+        return _name(_walk(words, 0), answer, False, False)
+    return 0
+
+
+def _noun_phrase(words: Sequence[str]) -> int:
+    """How many words "the correct answer" has at the start of a clause; 0 for other subjects."""
+    for at, word in enumerate(words, 1):
+        if word in _NOUNS and words[at : at + 1] and words[at] not in _NOUNS:
+            return at
+        if word not in _DETERMINERS and word not in _QUALITIES and word not in _NOUNS:
+            break
+    return 0
+
+
+def _is_beside(words: Sequence[str], condition: Collection[str]) -> bool:
+    """Whether the value that a clause begins with is another answer: "28 if zero counts"."""
+    following = words[1] if len(words) > 1 else ""
+    if following in _BESIDE or (condition and following in ("for", "otherwise")):
+        return True
+    if not following:
+        return not (_NOT | _BAD | {"but"}).isdisjoint(condition)
+    return _walk(words, 1) == 1 and not _POSSIBLE.isdisjoint(words)
+
+
+def _ends_value(words: Sequence[str], at: int) -> bool:
+    return at + 1 == len(words) or words[at + 1] in _VALUE_ENDS
+
+
+def _name(said: int | str, answer: str, turned: bool, modal: bool) -> _Said:
+    """What `_walk` read, where a value may be another answer: "the answer is" names one only beside
+    a number, and one that corrects takes the answer back."""
+    if isinstance(said, int):
+        return said
+    if said == answer:
+        return 0
+    if turned:
+        return -1
+    return (said,) if modal or (_NUMBER.fullmatch(said) and _NUMBER.fullmatch(answer)) else 0
+
+
+def _walk(words: Sequence[str], at: int, bad: Collection[str] = _BAD) -> int | str:
+    """What the words from a place on say of their subject, over function words: 1, -1 or 0, or the
+    value that it is said to be."""
+    sign = 1
+    while at < len(words):
+        word, following = words[at], words[at + 1] if at + 1 < len(words) else ""
+        if word in _NOT:
+            sign = -sign
+        elif word in _GOOD or word in bad:
+            if following in _CASES or _value(following):
+                is_unreal = following == "if" and word in _GOOD and "would" in words[:at]
+                return -1 if is_unreal else 0
+            if following in _NOT:  # "das stimmt nicht"
+                sign = -sign
+            return sign if word in _GOOD else -sign
+        elif value := _value(word):
+            return value if sign > 0 and _ends_value(words, at) else 0
+        elif word not in _LINKS:
+            return 0
+        at += 1
+    return -1 if sign < 0 and (words[-1] in _PRONOUNS or words[-1] == "be") else 0
+
+
+# ---------------------------------------------------------------------------- in front of an answer
+
+
+def _flaw_before(tail: str, answer: str) -> _Flaw | None:
+    """Whether what stands in front of an answer denies it, asks for it or names another one."""
+    words = _last_sentence(tail)
+    begin = next((at + 1 for at in reversed(range(len(words))) if _parts(words, at)), 0)
+    if _NEGATED.search(tail) or _is_denied(words[begin:]):
+        return "denied", ()
+    for word, following in pairwise(words[begin:]):
+        if word in _WONDERS and following in _UNSURE:
+            return "asked", ()
+    if words and words[-1] in _OR:
+        at = -3 if words[-2:-1] == [","] else -2
+        named = _value("".join(words[at : at + 1]))
+        if _NUMBER.fullmatch(named) and _NUMBER.fullmatch(answer):
+            return "hedged", (named,)
+    return None
+
+
+def _parts(words: Sequence[str], at: int) -> bool:
+    """Whether a word stands between the clause of an answer and what is in front of the clause."""
+    if words[at] == "but" and at and words[at - 1] in _ANYTHING:
+        return False
+    is_label = words[at] == ":" and at + 1 < len(words)
+    return is_label or words[at] in _BREAKS or words[at] in _JOINS
+
+
+def _is_denied(words: Sequence[str]) -> bool:
+    """Whether a clause denies the answer at its end."""
+    is_denied, compared, at = _read_verb(words)
+    while at >= 0 and words[at] in _ADVERBS:
+        at -= 1
+    if at < 0:
+        return is_denied
+    if compared and words[at] in _NOUNS:  # "the answer is below"
+        return True
+    if words[at] in _TRAPS and not _USUAL.isdisjoint(words[at - 1 : at]):
+        return True
+    if words[at] in _TRAPS and words[at + 2 : at + 3] == ["to"]:  # "the trap is to answer"
+        return True
+    at = at - 1 if words[at] in _SUBJECTS else _before_that(words, at)
+    # the clauses that this one is a part of: "it is false that", "I doubt that"
+    while at >= 0:
+        if words[at] in _NOT or words[at] in _MISLEADS:
+            is_denied = not is_denied
+        elif words[at] not in _MATRIX:
+            at = _before_that(words, at)
+            continue
+        at -= 1
+    return is_denied
+
+
+def _read_verb(words: Sequence[str]) -> tuple[bool, bool, int]:
+    """Of the verb in front of an answer, read backwards: whether it denies the answer or compares
+    with it, and the place of its subject's last word; -1 where the subject says nothing."""
+    is_denied = compared = False
+    at = len(words) - 1
+    while at >= 0:
+        word, following = words[at], words[at + 1] if at + 1 < len(words) else ""
+        previous = words[at - 1] if at else ""
+        if previous in _MORE or word in ("below", "above"):
+            at -= 1 + (previous in _MORE)
+            if previous == "differs":
+                return is_denied, True, at
+            compared = at < 0 or words[at] not in _NOT
+            if not compared:  # "no more than"
+                at -= 1
+            continue
+        if word in _EXCEPT:  # "anything other than", "anything but"
+            at -= 1 + (previous in ("other", "else"))
+            if at < 0 or words[at] not in _ANYTHING:
+                break
+            is_denied = not is_denied
+        elif word in _NOT:
+            is_denied = not is_denied
+            if word in _FINITE:
+                return is_denied, compared, at - 1
+        elif word in _MISLEADS and following not in _FINITE:
+            is_denied = not is_denied
+        elif word in _SAYS and previous in _WOULD and at > 1 and words[at - 2] not in ("i", "we"):
+            return True, False, -1
+        elif word in _SUBJECTS and word not in _TO_BOX:
+            return is_denied, compared, at
+        elif word == ":" and at > 1 and previous in _NOT | _TO_BOX and _WHY.isdisjoint(words):
+            pass  # "is not: 5", but "not won: 5"
+        elif word in _FINITE:
+            return is_denied, compared, at - 1
+        elif word not in _TO_BOX and not (word == "have" and following in ("been", "to")):
+            break
+        at -= 1
+    return is_denied, compared, -1
+
+
+def _before_that(words: Sequence[str], at: int) -> int:
+    """The place in front of the last "that" before a place; -1."""
+    while at >= 0 and words[at] not in ("that", "dass", "que"):
+        at -= 1
+    return at - 1 if at >= 0 else -1
+
+
+# ---------------------------------------------------------------------------------- between answers
+
+
+def _corrects(between: str) -> bool:
+    """Whether what stands between two answers takes back the first one or turns to another one."""
+    if _read_behind(between, "") == -1:
+        return True
+    for piece in _SENTENCE.split(between):
+        for opening, words in _clauses(piece):
+            is_sure = not _SURE.isdisjoint(words[:3]) or not {"but", "however"}.isdisjoint(opening)
+            if not _TURNS.isdisjoint(opening) or (is_sure and not _NOUNS.isdisjoint(words[:4])):
+                return True
+    return False
+
+
+def _are_parallel(before: str, between: str) -> bool:
+    """Whether two answers are items of one list: both have a bullet alone, the second one is called
+    a possibility, or their sentences begin with words that set cases against each other."""
+    if len(between) > _FARTHEST:
+        return False
+    if _ITEM.match(before[before.rfind("\n") + 1 :]) and _ITEM.match(
+        between[between.rfind("\n") + 1 :]
+    ):
+        return True
+    last = next(_heads(between), None)
+    if last is None or last[0] in ("so", "thus", "hence", "therefore"):
+        return False
+    if last[0] in _MODAL or last[:2] == ["it", "could"]:
+        return True
+    if last[0] == "another" and not _KINDS.isdisjoint(last[:3]):
+        return True
+    cases = [head for head in islice(_heads(before), 3) if not _CASE_MARKS.isdisjoint(head)]
+    return bool(cases) and any(_are_cases(one, other) for other in _heads(between) for one in cases)
+
+
+def _heads(text: str) -> Iterator[list[str]]:
+    """The first words of each sentence and line that has some, from the last one on."""
+    for piece in reversed(_SENTENCE.split(text)):
+        words = [word for word in _tokens(piece[:_HEAD]) if word not in _BREAKS][:4]
+        if any(map(str.isalpha, words)):
+            yield words
+
+
+def _are_cases(one: Sequence[str], other: Sequence[str]) -> bool:
+    marks = _CASE_MARKS.intersection(other)
+    return bool(marks) and (one[0] == other[0] or one[0] in _CONTRASTS or not marks.isdisjoint(one))

@@ -250,5 +250,5 @@ OPENED = st.lists(st.sampled_from((*BOXES, r"\[", r"\(", *" $*_`:\n\xa0")))
 def test_the_quick_look_for_a_denial_passes_over_none(denial, opened):
     """Brackets and boxes may open between its last word and the answer."""
     before = f"so it {denial} {''.join(opened[:6])}".lower()
-    assert stated._DENIED.search(before)
-    assert stated._may_be_denied(before)
+    assert stated._flaw_before(stated._unopened(before), "5")
+    assert stated._may_deny(stated._unopened(before))
