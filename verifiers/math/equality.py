@@ -50,7 +50,7 @@ _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
 # C, c, C_1: constants of integration of a reference.  An answer may choose more letters for its
 # own.
 _ARBITRARY = re.compile(r"[Cc](?:_\{[0-9]\})?")
-_ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKabck]|[CKck](?:_\{[0-9]\})")
+_ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKRabck]|[CKck](?:_\{[0-9]\})|phi|delta|alpha")
 _BESIDE_C = frozenset("ABDK")
 _MOST_PAIRS = 2500
 
@@ -212,11 +212,11 @@ def _expressions(a: Node, b: Node) -> bool:
         return True
     if _with_other_constants(a, b):
         return True
-    left, right = _constant(a), _constant(b)
-    if left is None or right is None or "C" not in (left, right):
+    left, right = _without_constant(a), _without_constant(b)
+    if left is None or right is None or "C" not in (left[0], right[0]):
         return False
     # C is dropped on both sides; what is left must differ by a constant.
-    return probing.shift(_put(a, left, num(0)), _put(b, right, num(0)))
+    return probing.shift(left[1], right[1])
 
 
 def _is_primitive(node: Node) -> bool:
@@ -225,7 +225,7 @@ def _is_primitive(node: Node) -> bool:
 
 def _has_same_constant(a: Node, b: Node) -> bool:
     """x^2 + 7 is neither x^2 + C nor x^2, to which C may be added."""
-    constants = _constant(a), _constant(b)
+    constants = _without_constant(a), _without_constant(b)
     if None not in constants:
         return True
     return constants[1] is None and probing.equal(*map(_constant_terms, (a, b)))
@@ -314,15 +314,36 @@ def _with_other_constants(a: Node, b: Node) -> bool:
         or {*mine, *variables} != free_symbols(a)
     ):
         return False
-    if not all(_are_factors(side, names) for side, names in ((a, mine), (b, reference_constants))):
+    if not _are_factors(b, reference_constants):
         return False
-    (start, *own_basis), (other_start, *basis) = _basis(a, mine), _basis(b, reference_constants)
+    other_start, *basis = _basis(b, reference_constants)
+    if wave := _wave(a, mine):
+        # Whatever its phase is, it is one of the reference's, and two of them are independent.
+        own_basis = [_put(wave[0], wave[1], sym(f"phase {n}")) for n in (1, 2)]
+        within = all(_are_dependent((vector, *basis), variables) for vector in own_basis)
+        return within and not _are_dependent(own_basis, variables)
+    if not _are_factors(a, mine):
+        return False
+    start, *own_basis = _basis(a, mine)
     gap = minus(start, other_start)
     # Each function of the answer is one of the reference's, and so is the difference at constants
     # 0.
     within = all(_are_dependent((vector, *basis), variables) for vector in (gap, *own_basis))
     # Its own functions must be independent, or C_1 x + C_2 x would answer C_1 x + C_2 x^2.
     return within and not _are_dependent(own_basis, variables)
+
+
+def _wave(node: Node, names: Sequence[str]) -> tuple[Node, str] | None:
+    """`cos(2x + B)` and B, of `A cos(2x + B)`; None of anything else."""
+    factors = node.args if node.op == "mul" and len(names) == 2 else ()
+    waves = [f for f in factors if f.op == "call" and f.value in ("sin", "cos")]
+    if len(factors) != 2 or len(waves) != 1 or waves[0].args[0].op != "add":
+        return None
+    amplitude = next(factor for factor in factors if factor is not waves[0])
+    terms = map(unsigned, waves[0].args[0].args)
+    phases = [term.value for term in terms if term.op == "sym" and term.value in names]
+    is_wave = len(phases) == 1 and {amplitude, sym(phases[0])} == {*map(sym, names)}
+    return (waves[0], phases[0]) if is_wave else None
 
 
 def _basis(node: Node, constants: Sequence[str]) -> list[Node]:
@@ -374,12 +395,30 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
     return sorted(factors_found) == sorted(names) and len(free_symbols(node)) > len(names)
 
 
-def _constant(node: Node) -> str | None:
-    """C in x^2 + C and x^2 - C, where it stands nowhere else; some write c or K."""
-    terms = map(unsigned, node.args if node.op == "add" else ())
-    names = [arg.value for arg in terms if arg.op == "sym" and arg.value in ("C", "c", "K")]
-    once = len(names) == 1 and sum(below == sym(names[0]) for below in walk(node)) == 1
-    return names[0] if once else None
+def _without_constant(node: Node) -> tuple[str, Node] | None:
+    r"""x^2 for x^2 + C and \ln x for \ln Cx, where C stands nowhere else; some write c or K."""
+    for term in map(unsigned, node.args if node.op == "add" else (node,)):
+        inside = _logarithm(term)
+        neutral = num(0) if inside is None else num(1)
+        for part in (term,) if inside is None else _factors(inside)[:1]:
+            if part.op == "sym" and part.value in ("C", "c", "K"):
+                once = sum(below == part for below in walk(node)) == 1
+                return (part.value, _put(node, part.value, neutral)) if once else None
+    return None
+
+
+def _logarithm(term: Node) -> Node | None:
+    """What a logarithm is of, that stands alone or behind a number."""
+    log = term.args[-1] if term.op == "mul" and not free_symbols(term.args[0]) else term
+    if log.op != "call" or log.value not in ("ln", "log") or len(term.args) > 2:
+        return None
+    inside = log.args[0]
+    return inside.args[0] if inside.op == "call" and inside.value == "abs" else inside
+
+
+def _factors(node: Node) -> Sequence[Node]:
+    above = node.args[0] if node.op == "div" else node
+    return above.args if above.op == "mul" else (above,)
 
 
 # ---------------------------------------------------------------------------------------- relations

@@ -450,6 +450,7 @@ _SURE = re.compile(r"[+-]?(?:0|\d{1,3}(?:\.\d{3})+),\d.*|[+-]?\d+,\d+ ?\\?%")
 _GROUPS = re.compile(rf"[+-]?\d{{1,3}}(?:,\d{{3}})+{_TAIL}")
 # 3,14 in a sentence; 1,234 and (3,14) may be something else.
 _COMMA_IN_PROSE = re.compile(r"(?<![\d.,(\[{])\d+,(?!\d{3}(?!\d))\d+(?![\d,)\]}])")
+_CYRILLIC = re.compile("[а-яё]{3}", re.IGNORECASE)
 _POINT_IN_PROSE = re.compile(r"\d\.\d")
 
 
@@ -464,7 +465,8 @@ def with_commas(answer: str, reference: str, prompt: str) -> tuple[str, str] | N
         prompt: the prompt's text, "" where it is not known.
     """
     # A prompt with a single decimal point decides for points.
-    usual = bool(_COMMA_IN_PROSE.search(prompt)) and not _POINT_IN_PROSE.search(prompt)
+    is_usual = _COMMA_IN_PROSE.search(prompt) or _CYRILLIC.search(prompt)
+    usual = bool(is_usual) and not _POINT_IN_PROSE.search(prompt)
     texts = [
         with_points(text) if _has_comma(text.strip(), usual) else text
         for text in (answer, reference)

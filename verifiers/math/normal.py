@@ -91,7 +91,8 @@ _VERBS = frozenset("does converges diverges exists is has".split())
 _BEARERS = frozenset(
     "number integer function series sequence triangle angle matrix graph event".split()
 )
-_HAPPENED = re.compile(r"(?:born|held|made|\w+ed) (?:in|on|at) ")
+_HAPPENED = re.compile(r"(?:born |held |made |\w+ed )?(?:in|on|at) (?:an? )?")
+_PAST = re.compile(" (?:was|will be) ")
 _NEITHER = re.compile(r"(?:[\w()]+ is )?neither \w+ nor \w+")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
 _SAME_TEXT = judged(True, "text")
@@ -325,6 +326,8 @@ class _Comparison:
             )
         if kinds <= _UNORDERED:
             named = [any(isinstance(item, Named) for item in side.items) for side in (a, b)]
+            if len(a.items) == len(b.items) and _are_labelled(a) != _are_labelled(b) and all(named):
+                return self._in_order(*(tuple(map(_body, side.items)) for side in (a, b)))
             if named == [True, False]:
                 a = without_indices(a, b) or a
             return self._decide_unordered(a, b)
@@ -499,6 +502,17 @@ def _are_uncounted(family: Form, other: Form) -> bool:
     )
 
 
+def _are_labelled(sequence: Items) -> bool:
+    """Center: (2, -3), Radius: 5."""
+    return all(
+        isinstance(x, Named) and len(x.name) > 2 and x.name.isalpha() for x in sequence.items
+    )
+
+
+def _body(item: Form) -> Form:
+    return item.body if isinstance(item, Named) else item
+
+
 def _are_values(named: Form, other: Form) -> bool:
     """`x = 2, x = 3` lists the values of one letter, and is no pair."""
     if not isinstance(named, Named) or len(named.name) != 1:
@@ -573,7 +587,7 @@ def _predicate(sentence: Word, other: str, words: int = 2) -> str:
 
     `other` is what it is compared with, whose own words are no doubt.
     """
-    subject, verb, predicate = sentence.plain.replace(" was ", " is ").partition(" is ")
+    subject, verb, predicate = _PAST.sub(" is ", sentence.plain).partition(" is ")
     if subject in _SUBJECTS:
         subject = f"the {subject}"
     noun, _, does = sentence.plain.partition(" ")

@@ -64,6 +64,10 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
         measured = None if is_number else read_measured(form.text)
         if measured is not None and measured.unit in named_units(prompt):
             yield measured
+    sides = form.sides if isinstance(form, Quantity) else ()
+    asked = squeeze(sides[0].text) if len(sides) == 2 else ""
+    if len(asked) > 1 and asked in map(squeeze, formulas(prompt)):
+        yield sides[1]  # |z| = 5, where |z| is asked for
     if not is_number:
         yield from _with_letters_of(form, right, prompt)
 

@@ -110,6 +110,7 @@ _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? ?{_COMPOUND_PART.pattern
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
 _LONGEST = 20_000  # digits of a number that is written out
 _CURRENCY_FIRST = re.compile(r'"?(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\b\.?"? ?(?=[\d.])')
+_MOLAR = {name: plain_unit(name) for name in ("M", "mM", "μM", "µM", "nM", "molar")}
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
 
@@ -457,7 +458,7 @@ def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
 def _unit(tail: str) -> tuple[str | None, Fraction]:
     """The words behind a number: how they scale it, and the unit; of `"million dollars"` 10^6 and
     `dollar`."""
-    tail = " ".join(tail.split())
+    tail = _MOLAR.get(tail, " ".join(tail.split()))
     if tail.casefold() in _PERCENT:
         return tail.casefold(), Fraction(1)
     factor = Fraction(1)

@@ -64,7 +64,8 @@ _COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
 
 # 10,000 dollars: one grouped number, and then no other number.
 _GROUPED = re.compile(
-    r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*(?:\^ ?\{? ?\d ?\}?)?"
+    r"[+-]? ?(?:[$£€]|[A-Z]{3})? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*"
+    r"(?:\^ ?\{? ?\d ?\}?)?"
 )
 _GROUPED_LIST = re.compile(
     r"(?=.*\d,\d)-?\d{1,3}(?:,\d{3})*(?:\.\d+)?(?:, -?\d{1,3}(?:,\d{3})*(?:\.\d+)?){1,50}"
@@ -115,9 +116,9 @@ _NO_OPTION = re.compile(
 )
 # all real numbers except 0, all reals but x = 1
 _ALL_BUT = re.compile(
-    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: ?"? x)?,?'
-    r'(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
-    r"(?:x ?= ?)?(?P<gone>.+)",
+    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?:"? ?[a-z])?,?'
+    r'(?: ?"?(?:except(?: for)?|but|other than)|"? ?\\ne)"? ?'
+    r"(?:[a-z] ?= ?)?(?P<gone>.+)",
     re.IGNORECASE,
 )
 # A sentence with one of these does not simply state the value behind it.
@@ -128,12 +129,18 @@ _DOUBT = re.compile(
 )
 _CHINESE_DOUBT = re.compile("[不没非或约近]")
 _BARE_LETTER = re.compile(r"[A-Za-z] ?(?:_ ?\{?\d\}?)?")
+_INTEGERS = re.compile("(?:all |any |every )integers?(?: [a-z])?")
 _NUMERAL = re.compile(r"[XV]?I{2,3}")  # II and III are statements, and no products of I
 # 7:05 is a time and no ratio.
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 # 4k+1 : k \in \mathbb{Z}
-_RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
+_RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?([ZR]) ?\}?")
+# 2 + 7\mathbb{Z}, [2]_7
+_COSET = re.compile(
+    r"(?:(?P<start>-?\d{1,9}) ?\+ ?)?(?P<step>\d{1,6}) ?(?:\\cdot)? ?\\mathbb ?\{? ?Z ?\}?"
+    r"|\[(?P<residue>-?\d{1,9})\] ?_ ?\{?(?P<modulus>\d{1,6})\}?"
+)
 # x \in \mathbb{Z} : 1 \le x \le 4
 _BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?([ZN]) ?\}? ?[|:] ?([^|:;]{1,80})")
 # x + 3, x \ne 3
@@ -166,7 +173,9 @@ def _once_more(match: re.Match[str]) -> str:
     return f"{match['first']} {match['about'] or f'; {other}'}"
 
 
-_ROUNDED = re.compile(r'\\approx(?![a-zA-Z]) ?|"?approximately"? ?(?=[-+\d\\.($])')
+_ROUNDED = re.compile(
+    r'\\approx(?![a-zA-Z]) ?|"?(?:approximately|about(?="? ?\d*\.))"? ?(?=[-+\d\\.($])'
+)
 # In this order, and again until nothing changes: what is left is read.
 _REMARKS = swaps(  # what says no more of the value
     *(  # "There are 27 cats"
@@ -197,7 +206,7 @@ _REMARKS = swaps(  # what says no more of the value
         (
             sign,
             r'(?<=[\w})\]]) "?is (?:the|our) (?:(?:only|final|required|unique|correct) ){0,2}'
-            r'(?:solution|answer|value|result|root)"?\Z',
+            r'(?:solution|answer|value|result|root|such \w+)"?\Z',
             "",
         )
         for sign in (" is the ", '"is ', " is our ")
@@ -215,7 +224,7 @@ _REMARKS = swaps(  # what says no more of the value
     *(  # 小明有 15, 圆的面积为 9\pi
         (
             sign,
-            rf'\A"?(?P<about>[\u4e00-\u9fff ,]{{1,30}}?){sign}"? ?(?=[-+\d\\])',
+            rf'\A"?(?P<about>[\u4e00-\u9fff ,]{{1,30}}?){sign}"? ?(?=[-+\d\\(\[])',
             lambda match: match[0] if _CHINESE_DOUBT.search(match["about"]) else "",
         )
         for sign in ("是", "为", "有", "共", "等于")
@@ -235,7 +244,7 @@ _REMARKS = swaps(  # what says no more of the value
         )
         for sign in ("greater than", "larger than", "less than", "smaller than")
     ),
-    ("all", r'\A"?(?:for )?all"? ?(?=[a-zA-Z] ?(?:[<>]|\\[lg]e))', ""),
+    ("all", r'\A"?(?:for )?all"? ?(?=[a-zA-Z] ?(?:[<>]|\\(?:le|ge|ne|in)\b))', ""),
     (  # "The lines intersect at" (3, 3)
         "at",
         r'(?i)\A"?(?P<about>[^"(]{0,60}?)\bat ?"? ?(?=\([^()]*\)\Z)',
@@ -571,8 +580,9 @@ def _read_bracketed(text: str) -> Form | None:
 def _whole_numbers(text: str, inner: str) -> Form | None:
     r"""`\{4k+1 : k \in \mathbb{Z}\}` as a family, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its
     members."""
-    if family := _RESIDUES.fullmatch(inner):
-        return Family(text, family[2], "Z", _single(family[1].strip()))
+    family = _RESIDUES.fullmatch(inner)
+    if family and (family[3] == "Z" or inner[0] == "("):
+        return Family(text, family[2], family[3], _single(family[1].strip()))
     match = _BOUNDED.fullmatch(inner)
     condition = _single(match[3]) if match else None
     if (
@@ -660,6 +670,10 @@ def _wordlike(text: str) -> Form | None:
     if '"' in text and (chemical := formula(text)) is not None:
         return Word(text, chemical)
     letters = unquoted(text).rstrip(".")
+    if coset := _COSET.fullmatch(text):
+        start, step = coset["start"] or coset["residue"] or 0, coset["step"] or coset["modulus"]
+        line = Node("mul", (num(int(step)), sym("k")))
+        return Family(text, "k", "Z", built(Node("add", (num(int(start)), line))))
     if classes := _CLASSES.fullmatch(letters):
         line = Node("mul", (num(int(classes["step"] or 2)), sym("k")))
         is_odd = (classes["kind"] or "").lower() == "odd"
@@ -677,6 +691,8 @@ def _wordlike(text: str) -> Form | None:
         return Quantity(text, text, Fraction(above) / below, ":")
     if (amount := _spelt(text, words)) is not None:
         return amount
+    if _INTEGERS.fullmatch(words):
+        return replace(quantity(r"\mathbb{Z}"), text=text)
     if _NUMERAL.fullmatch(letters):
         return word(text)
     # abc may be a product; `cats` and `abc de` are prose.

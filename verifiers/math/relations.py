@@ -124,6 +124,9 @@ def equation(text: str, read: Reader) -> Form | None:
             # x = 2x - 3 is to be solved, and x = x + 1 is false
             return _tautology(text, *parts) or Quantity(text, text, sides=sides)
     name = "=".join(map(_call_name, names)) or None  # x = y = z = 1 names three things at once
+    if 1 < len(names) == len(parts) - 1 and all(len(n) == 1 and n.isalpha() for n in names):
+        body = read(parts[-1])
+        return Items(text, "list", tuple(Named(f"{n}={parts[-1]}", n, body) for n in names))
     if len(names) == len(parts) - 1:
         return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
     return _chain(text, name, parts[len(names) :], read)
@@ -220,7 +223,7 @@ def inequality(text: str, read: Reader) -> Form | None:
     if (
         len(sides) > 2
         and len({*signs} & {"<", ">"}) == len({*signs}) == 1
-        and all(map(_RANKED.fullmatch, sides))
+        and (all(map(_RANKED.fullmatch, sides)) or _are_sorted([*map(read, sides)], signs))
     ):
         return Quantity(text, text, sides=tuple(map(read, sides)))
     if not all(sides) or len(sides) not in (2, 3):
@@ -242,6 +245,13 @@ def inequality(text: str, read: Reader) -> Form | None:
         return None
     between = _between(_ray(TURNED[signs[0]], read(sides[0])), _ray(signs[1], read(sides[2])))
     return between and Named(text, _call_name(sides[1]), between)
+
+
+def _are_sorted(forms: Sequence[Form], signs: Sequence[str]) -> bool:
+    """Numbers that stand in the order which the signs between them say."""
+    values = [_worth(form) for form in forms]
+    numbers = [value for value in values if value is not None]
+    return len(numbers) == len(forms) and numbers == sorted(numbers, reverse=signs[0] == ">")
 
 
 def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Form | None:

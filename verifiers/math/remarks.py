@@ -34,7 +34,7 @@ _LITTLE = frozenset(
 _REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
 # Yes, they are independent
 _YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^" ;]{1,20} [^";]{1,120})"?', re.IGNORECASE)
-_DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|cannot)\b|n't", re.IGNORECASE)
+_DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|cannot|impossible)\b|n't", re.IGNORECASE)
 _HEDGES = frozenset(
     "but or if unless only maybe perhaps possibly sometimes except when yes true false".split()
 )
@@ -81,8 +81,12 @@ def without_remark(text: str, prompt: str) -> str | None:
         is_denied = bool(_DENIAL.search(reply[2]))
         is_plain = _HEDGES.isdisjoint(_plain_words(reply[2]).split())
         return reply[1] if is_plain and is_denied == (reply[1].casefold() in _NO) else None
-    if counted := _COUNTED.fullmatch(text):  # 24 positive divisors
-        return counted[1] if _repeats(plain(counted[2]), prompt) else None
+    if counted := _COUNTED.fullmatch(text.removeprefix("It is ").removeprefix('"It is ')):
+        spoken = plain(counted[2]).split()
+        for count in (0, 1, 2):  # 24 positive divisors, 12 feet from the wall
+            if spoken[count:] and _repeats(" ".join(spoken[count:]), prompt):
+                return f'{counted[1]} "{" ".join(spoken[:count])}"' if count else counted[1]
+        return None
     before, *after = _THEN.split(text)
     if after and "=" in before:
         return after[-1]

@@ -58,6 +58,8 @@ def remainder(form: Form) -> Quantity | None:
     Args:
         form: of an answer beside a number.
     """
+    if isinstance(form, Family) and form.text[:1] == "[" and (classes := _read(form.body)):
+        return built(num(min(classes[2])))  # [2]_7
     tree = tree_or_none(form) if "mod" in form.text else None
     if tree is None or tree.op not in ("congruent", "mod"):
         return None
@@ -69,7 +71,8 @@ def remainder(form: Form) -> Quantity | None:
 
 
 def _says_so(form: Form) -> bool:
-    return bool(_SAID.search(form.text)) or (isinstance(form, Family) and form.domain == "Z")
+    body = form.body if isinstance(form, Named) else form
+    return bool(_SAID.search(form.text)) or (isinstance(body, Family) and body.domain == "Z")
 
 
 def _lift_classes(classes: Classes, modulus: int) -> frozenset[int]:
@@ -80,6 +83,9 @@ def _lift_classes(classes: Classes, modulus: int) -> frozenset[int]:
 def _read(form: Form) -> Classes | None:
     if isinstance(form, Family):
         return _read(form.body)
+    if isinstance(form, Named) and isinstance(form.body, Family):  # n \in 2 + 3\mathbb{Z}
+        classes = _read(form.body)
+        return classes and (form.name, *classes[1:])
     if not isinstance(form, Quantity | Named | Items):
         return None
     tree = tree_or_none(form)

@@ -345,8 +345,10 @@ def imaginary_j(answer: Quantity, reference: Quantity) -> Form | None:
 
 
 def is_region(form: Form) -> bool:
-    """`x < 2` states a set, and does not give x a value."""
-    return isinstance(form, Named) and kind(form.body) in _INTERVALS
+    """`x < 2` states a set, and does not give x a value; nor is `\\vec n = (1, 2)` one."""
+    if not isinstance(form, Named) or form.name.startswith(("\\vec", "\\overrightarrow")):
+        return False
+    return kind(form.body) in _INTERVALS
 
 
 def may_be_several(form: Form) -> bool:

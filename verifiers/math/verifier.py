@@ -27,7 +27,7 @@ from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
-from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word, kind
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word, kind
 from rlvr.verifiers.math.given import is_given, is_other_option
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
@@ -38,6 +38,7 @@ from rlvr.verifiers.math.quantity import SCALED_NUMBER, built
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.shapes import as_stated, has_exact_value, letters
 from rlvr.verifiers.math.statement import as_tree
+from rlvr.verifiers.math.units import measure
 
 __all__ = ["MathVerifier", "Reference", "References", "compare_bare"]
 
@@ -365,6 +366,15 @@ def _decide(form: Form, right: Form, policy: MathPolicy) -> Decision:
         return Decision(False, f"limit: {limit}")
 
 
+def _is_alternative(form: Form, right: Form) -> bool:
+    """2 or 3 beside what holds both: a set, a pair, a mean and a deviation."""
+    if " ; " not in form.text or not isinstance(form, Items) or not isinstance(right, Items):
+        return False
+    holds_both = kind(right) in ("set", "()") or any(isinstance(x, Named) for x in right.items)
+    is_named = any(isinstance(item, Named) for item in form.items)
+    return holds_both and kind(form) not in ("set", "()") and not is_named
+
+
 def _lacks_unit(form: Form, right: Form) -> bool:
     """65 students are no 65 %: what was left out was no remark."""
     units = [
@@ -467,10 +477,11 @@ def _is_plainly_finished(answer: str, right: str, known: bool) -> bool:
 def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str:
     """Why a right answer is not paid; "" where it is."""
     stated, reference = as_tree(as_stated(form, right)), as_tree(right)
-    if " ; " in form.text and kind(right) == "set" and kind(form) not in ("", "set"):
+    if _is_alternative(form, right):
         return "different-kind"  # 2 or 3 is one of them
+    is_measured = isinstance(right, Quantity) and bool(right.unit) and measure(right.unit)
     if r"\approx" in form.text and not (
-        "." in right.text or r"\approx" in right.text or _ROUNDS.search(prompt)
+        is_measured or "." in right.text or r"\approx" in right.text or _ROUNDS.search(prompt)
     ):
         return "unfinished: it is only about the value"
     if left := unfinished(stated, reference, policy):
@@ -495,6 +506,10 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
     if _has_letter_of(form, right, prompt):
         return "different-number"
     due_form = not_as_asked(stated, reference, prompt)
+    sides = form.sides if isinstance(form, Quantity) and form.value is not None else ()
+    for side in map(as_tree, sides):  # 0.65 = \frac{13}{20}
+        if not unfinished(side, reference, policy) and not not_as_asked(side, reference, prompt):
+            return ""
     return f"unfinished: the prompt asks for {due_form}" if due_form else ""
 
 
