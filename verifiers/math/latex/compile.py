@@ -336,51 +336,12 @@ def _integral(node: Node) -> Any:
 
 def _at_end(primitive: Any, variable: Any, end: Any, side: str) -> Any:
     value = primitive.subs(variable, end)
-    if not _is_undefined(value):  # at infinity, or at a pole that may cancel
-        return value
-    total = _sympy().Integer(0)
-    for term in _sympy().Add.make_args(primitive.expand()):
-        value = term.subs(variable, end)
-        if not _is_undefined(value):
-            total += value
-        elif not _dies(term, variable, end):
-            return _sympy().limit(primitive, variable, end, side)
-    return total
+    # at infinity, or at a pole that may cancel
+    return _sympy().limit(primitive, variable, end, side) if _is_undefined(value) else value
 
 
 def _is_undefined(value: Any) -> bool:
     return bool(value.is_number and not value.is_finite)
-
-
-def _dies(term: Any, variable: Any, end: Any) -> bool:
-    """Whether it clearly goes to 0: x^n e^{-ax} at infinity, x^n ln x at 0.
-
-    A limit of SymPy's takes ten times the steps of the antiderivative.
-    """
-    import sympy
-
-    if term.has(sympy.I):
-        return False
-    shrinks = False
-    for factor in sympy.Mul.make_args(term):
-        base, exponent = factor.as_base_exp()
-        rate = exponent.coeff(variable) if base == sympy.E else sympy.Integer(0)
-        if base == variable and exponent.is_number:
-            shrinks = shrinks or bool(end == 0 and exponent > 0)
-        elif end == sympy.oo and rate.is_number and rate < 0 and exponent == rate * variable:
-            shrinks = True
-        elif factor.has(variable) and not (
-            isinstance(factor, sympy.sin | sympy.cos)
-            or (
-                end == 0
-                and (
-                    base == sympy.log(variable)
-                    or (base == sympy.E and exponent.is_polynomial(variable))
-                )
-            )
-        ):
-            return False
-    return shrinks
 
 
 def _check(node: Node) -> None:
