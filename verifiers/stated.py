@@ -491,8 +491,8 @@ def _read_clause(
         return () if words[1] in ("one", "a", "an", "another") else 0
     if is_own or turned or modal or (near and words[0] in _PRONOUNS):
         said = _walk(words, 0)
-        if isinstance(said, int):
-            return 0 if modal else said
+        if isinstance(said, int):  # "it may seem wrong" takes nothing back
+            return 0 if modal or "may" in words or "might" in words else said
         modal = modal or not _MODAL.isdisjoint(words)
         return _name(said, answer, turned, modal) if turned or modal else 0
     is_order = words[0] in ("do", "don't") and (words[-1] in _PRONOUNS or words[-1] in _NOUNS)
@@ -644,7 +644,7 @@ def _read_verb(words: Sequence[str]) -> tuple[bool, bool, int]:
             return True, False, -1
         elif word in _SUBJECTS and word not in _TO_BOX:
             return is_denied, compared, at
-        elif word == ":" and at > 1 and previous in _NOT | _TO_BOX and _WHY.isdisjoint(words):
+        elif word == ":" and at > 1 and _ends_verb(words[at - 2], previous):
             pass  # "is not: 5", but "not won: 5"
         elif word in _FINITE:
             return is_denied, compared, at - 1
@@ -652,6 +652,10 @@ def _read_verb(words: Sequence[str]) -> tuple[bool, bool, int]:
             break
         at -= 1
     return is_denied, compared, -1
+
+
+def _ends_verb(before: str, word: str) -> bool:
+    return word in _TO_BOX or (word in _NOT and before in _MATRIX | _FINITE | _SUBJECTS)
 
 
 def _before_that(words: Sequence[str], at: int) -> int:
