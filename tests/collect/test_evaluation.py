@@ -179,6 +179,8 @@ def test_a_report_goes_into_json():
         64,
     )
     assert data["metrics"]["pass@4"]["tasks"] == len(data["tasks"]) == 3
+    assert (data["unscored"], data["truncated"]) == (0, 0)
+    assert data["length"] > 0
 
 
 def test_the_greedy_completion_is_one():
