@@ -22,6 +22,7 @@ from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.statement import as_tree
 from rlvr.verifiers.math.verifier import compare_bare
+from rlvr.verifiers.math.words import number
 from rlvr.workers.fork_server import ForkServer
 from tests.processes import PATIENCE_S
 
@@ -131,6 +132,14 @@ def test_repeating_anything_ends_in_a_decision(unit):
     """No recursion follows a text's length, and none of these costs more than a blink."""
     text = "2" + unit * (4000 // len(unit))
     assert compare_bare(text, "5") is not True
+
+
+def test_a_scale_said_twice_is_no_number():
+    """Each level of a number in words has a smaller scale: "hundred hundred …" went as deep as it is long."""
+    assert number("two million three hundred thousand and five") == 2_300_005
+    assert [number(f"{scale} " * 5_000) for scale in ("hundred", "thousand", "one trillion")] == [
+        None
+    ] * 3
 
 
 def test_length_comes_first(monkeypatch):

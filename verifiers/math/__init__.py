@@ -15,8 +15,8 @@ nouns, clock, quantity          counted things; times and dates; a number with w
 normal, numbers, matching       the exact comparison; two numbers; pairs of parts
 rounding                        when a reference may have been rounded
 finished, canonical             what may not be left open; what differs only in how it is written
-asked, given                  forms that a prompt asks for; what it gives
-prompted                      readings of an answer that only the prompt shows to be meant
+asked, given                    forms that a prompt asks for; what it gives
+prompted                        readings of an answer that only the prompt shows to be meant
 symbolic, worker, engine        the engine from the caller's side; its process; are two trees equal?
 equality, probing, points       of each kind; by values; at which points
 relations, solving, parameters  equations; conditions on one variable; declared letters

@@ -279,9 +279,10 @@ class _Comparison:
             return self._two_sequences(a, b)
         sequence, opposite = (a, b) if isinstance(a, Items) else (b, a)
         assert isinstance(sequence, Items)
-        options = "".join(squeeze(item.text) for item in sequence.items)
         # ACE beside A, C, E
-        if options.isalpha() and options.isupper() and _letters(opposite) == options:
+        options = "".join(squeeze(item.text) for item in sequence.items)
+        are_letters = len(options) == len(sequence.items) and options.isalpha()
+        if are_letters and options.isupper() and _letters(opposite) == options:
             return Decision(True, "same-choice") if sequence.kind == "list" else _DIFFERENT_KIND
         if isinstance(opposite, Word | Clock):
             return _UNLIKE

@@ -94,6 +94,8 @@ def _is_same(form: Form, other: Form, policy: MathPolicy) -> bool:
 def _with_letters_of(form: Form, right: Form, prompt: str) -> Iterator[Form]:
     """With the reference's letter for the one that is the answer's own; the reference for the same
     line."""
+    if as_tree(form).op == "sym":
+        return  # a letter alone is no parameter
     mine, others = _names(form), _names(right)
     old, new = mine - others, others - mine
     if len(old) == len(new) == 1 and old | new <= _OWN and not (old | new) & _given(prompt):

@@ -127,7 +127,7 @@ _DOUBT = re.compile(
     r"half|twice|minus|than|between)\b|n't",
     re.IGNORECASE,
 )
-_CHINESE_DOUBT = re.compile("[不没非或约近]")
+_CHINESE_DOUBT = re.compile("[不没非或约近错]|至[少多]|[大小多少低高]于|超过|两倍|一半|除了")
 _BARE_LETTER = re.compile(r"[A-Za-z] ?(?:_ ?\{?\d\}?)?")
 _INTEGERS = re.compile("(?:all |any |every )integers?(?: [a-z])?")
 _NUMERAL = re.compile(r"[XV]?I{2,3}")  # II and III are statements, and no products of I

@@ -56,6 +56,7 @@ _TOLD = re.compile(
     r"(?P<about>[A-Z][A-Za-z\' ]{2,40}) (?P<amount>[-$]{0,2}\d[\d.,]*(?: ?%| [a-z ]{1,30})?)"
 )
 _WHO = frozenset("she he it they we there you i the each".split())
+_COMPARES = frozenset("of than exceeds exceeded exceed".split())
 # The series is convergent, converges by the ratio test
 _VERGE = re.compile(
     r'(?i)"?(?:(?:the |this )?(?:series|integral|sequence|sum|it) (?:is )?)?(con|di)verge(?:nt|s)?'
@@ -94,8 +95,9 @@ def without_remark(text: str, prompt: str) -> str | None:
         about = _plain_words(told["about"])
         subject, *others = about.split()
         is_known = subject in _WHO or f" {subject} " in f" {_plain_words(prompt)} "
-        is_told = others and is_known and not _may_change(about)
-        return told["amount"] if is_told and "of" not in others else None
+        may_change = _may_change(about) or _DENIAL.search(about)
+        is_told = others and is_known and not may_change and _COMPARES.isdisjoint(others)
+        return told["amount"] if is_told else None
     head, bracket, tail = text.rpartition("(")
     if not bracket or not tail.rstrip('" ').endswith(")"):
         return _subject(text, prompt) if prompt else None

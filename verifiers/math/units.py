@@ -176,7 +176,7 @@ rpm; pH; u; unit; ton; rev revolution; sr steradian
 个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
 """.strip()
 _CHINESE_COUNTERS = frozenset("个個只隻条本张枚件种组道颗棵辆支根页匹头名位")
-_CHINESE_UNITS = pairs("""
+_FOREIGN_UNITS = pairs("""
 米 m  厘米 cm  毫米 mm  千米 km  公里 km  克 g  千克 kg  公斤 kg  吨 t  升 L  毫升 mL  秒 s
 分钟 minute  分 minute  小时 hour  天 day  日 day  周 week  月 month  个月 month  年 year  岁 year
 平方米 m^2  平方厘米 cm^2  立方米 m^3  立方厘米 cm^3  美元 dollar  欧元 euro
@@ -260,7 +260,7 @@ def _load() -> None:
         # A spelling with capitals is a symbol, read in its own case.
         symbols = [spelling for spelling in (first, *others) if spelling != spelling.casefold()]
         _add(name, symbols, {first, *others}.difference(symbols))
-    for spelling, name in (_OTHER_CASES | _CHINESE_UNITS).items():
+    for spelling, name in (_OTHER_CASES | _FOREIGN_UNITS).items():
         head, caret, power = name.strip("-").partition("^")
         # `-` says that a spelling is no unit: `Mm` would else be read with a prefix.
         _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power

@@ -215,8 +215,10 @@ def _cardinal(words: str) -> int | None:
     """Up to the trillions: each scale word once, the largest first, and none has to stand behind a
     number."""
     for name, size, most in _LARGE:
-        head, found, tail = f" {words} ".partition(f" {name} ")
-        if found:
+        head, scale, tail = f" {words} ".partition(f" {name} ")
+        if scale and f" {name} " in f" {tail}":
+            return None
+        if scale:
             count = 1 if head in ("", " a") else _cardinal(head.strip())
             rest = tail.strip().removeprefix("and ")
             below = _cardinal(rest) if rest else 0
