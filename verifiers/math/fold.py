@@ -70,7 +70,8 @@ _RAISED_RUN, _LOWERED_RUN = re.compile(r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+
 _DIGITS = str.maketrans(_RAISED + _LOWERED + "⁻", "0123456789" * 2 + "-", "⁺")
 # `pi` and `sin` without a backslash, not within a word.
 _PLAIN_NAME = re.compile(
-    r"(?<![\\A-Za-z])(?:pi|sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|inf|infty|infinity)"
+    r"(?<![\\A-Za-z])"
+    r"(?:pi|sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|inf|infty|infinity)"
     r"(?![A-Za-z])"
 )
 _CALLED = {"inf": "infty", "infinity": "infty", "sqrt": "surd"}
