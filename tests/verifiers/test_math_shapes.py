@@ -229,3 +229,16 @@ def test_other_readings_of_one_text(answer, reference, same):
     """A set of one point is the point, unless an interval may be meant; commas may group digits or
     separate numbers; letters behind a number may be a unit."""
     assert VERIFIER.compare(answer, reference).correct is same
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        ("2^2=4", "2,-2"),
+        ("={nc=3}", r"2\text{ hours}"),
+        (r"A^{-1}=\begin{pmatrix}1&0\\0&0.5\end{pmatrix}", "2n+1"),
+    ],
+)
+def test_an_equation_of_another_shape_is_another_answer(answer, reference):
+    """Its sides, names and letters need not be what the reference calls for: each raised."""
+    assert not VERIFIER.compare(answer, reference).correct

@@ -237,7 +237,7 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     others = free_symbols(_tree(other))
     if others and not free_symbols(tree) <= others:
         return None
-    return equation.sides
+    return equation.sides or None
 
 
 def _tree(form: Form) -> Node:
@@ -247,8 +247,8 @@ def _tree(form: Form) -> Node:
 
 def ranking(form: Form) -> tuple[Form, ...] | None:
     """The names in `b < a < c`, in order; None for any other relation."""
-    sides = form.sides if isinstance(form, Quantity) else ()
-    return sides if sides and {*(_tree(form).value or "")} in ({"<"}, {">"}) else None
+    sides, tree = form.sides if isinstance(form, Quantity) else (), _tree(form)
+    return sides if sides and tree.op == "rel" and {*tree.value} in ({"<"}, {">"}) else None
 
 
 def in_coordinates(form: Form, other: Items) -> Items | None:
@@ -475,7 +475,7 @@ def renamed_inverse(form: Named, other: Form) -> Form | None:
     if head.op != "pow" or head.args[1] != _MINUS_ONE or not isinstance(other, Quantity):
         return None
     mine, names = (free_symbols(_tree(side)) for side in (form.body, other))
-    if len(names) != 1 or mine != {*variables} or mine == names:
+    if not len(names) == len(variables) == 1 or mine != {*variables} or mine == names:
         return None
     return rename(form.body, dict(zip(variables, names, strict=True)))
 
