@@ -22,6 +22,7 @@ from rlvr.verifiers.math.words import number, pairs
 __all__ = [
     "Swaps",
     "fold",
+    "fold_unicode",
     "mixed",
     "squeeze",
     "swap",
@@ -400,7 +401,7 @@ def fold(text: str) -> str:
     if not text.isprintable():
         text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():
-        text = _fold_unicode(text)
+        text = fold_unicode(text)
     text = swap(text, _PLAIN_SIGNS)
     text = _PLAIN_NAME.sub(lambda m: rf" \{_CALLED.get(m[0], m[0])} ", text)
     if not _PLAIN.fullmatch(text):
@@ -549,7 +550,12 @@ def squeeze(text: str) -> str:
     return _BRACED.sub(r"\1", text) if "{" in text else text
 
 
-def _fold_unicode(text: str) -> str:
+def fold_unicode(text: str) -> str:
+    r"""Signs, letters and digits beyond ASCII as LaTeX: `\alpha` for α.
+
+    Args:
+        text: a formula, or prose with such signs.
+    """
     # Superscripts go first: NFKC, which folds full-width digits, would turn x² into x2.
     text = _RAISED_RUN.sub(lambda m: f"^{{{m[0].translate(_DIGITS)}}}", text)
     text = _LOWERED_RUN.sub(lambda m: f"_{{{m[0].translate(_DIGITS)}}}", text)

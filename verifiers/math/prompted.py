@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value_of
 from rlvr.verifiers.math.asked import named_units
-from rlvr.verifiers.math.fold import squeeze
+from rlvr.verifiers.math.fold import fold_unicode, squeeze
 from rlvr.verifiers.math.forms import Choice, Form, Named, Quantity
 from rlvr.verifiers.math.given import formulas, options
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, num, replace_part, sym
@@ -35,8 +35,12 @@ _IN_BASE = re.compile(
 _DIGITS = re.compile(r"[0-9A-Fa-f]{1,40}")
 # One of these may have another name, if neither name is the prompt's.
 _OWN = frozenset("a b c k l m n p q s t u x y z A B C K lambda mu alpha beta tau".split())
-_LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])|\\?(?:lambda|mu|alpha|beta|tau)\b")
-_AT = (0, 1, 2)
+_GREEK = r"\\?(?:lambda|mu|alpha|beta|tau)\b"
+_LETTER = re.compile(rf"{_GREEK}|(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])")
+_LETTER_IN_FORMULA = re.compile(rf"{_GREEK}|\\[A-Za-z]+|[A-Za-z]")
+# No letter: "a" and a word, but for words that follow a name.
+_ARTICLE = re.compile(r"\b[aA] (?!(?:and|as|be|for|in|is|or|to|when|where|with)\b)(?=[a-z]{2})")
+_AT = (0, 1, 1_000_003)
 
 
 def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy) -> Iterator[Form]:
@@ -114,9 +118,10 @@ def _names(form: Form) -> frozenset[str]:
 @lru_cache(maxsize=512)
 def _given(prompt: str) -> frozenset[str]:
     """The letters that a prompt speaks of; an article is none."""
-    plain = {name.lstrip("\\") for name in _LETTER.findall(prompt)} - {"a", "A"}
-    inside = {name.lstrip("\\") for text in formulas(prompt) for name in _LETTER.findall(text)}
-    return frozenset(plain | inside)
+    prompt = fold_unicode(prompt)
+    found = _LETTER.findall(_ARTICLE.sub("", prompt))
+    found += (name for text in formulas(prompt) for name in _LETTER_IN_FORMULA.findall(text))
+    return frozenset(name.lstrip("\\") for name in found)
 
 
 def _is_same_line(form: Form, right: Form) -> bool:
@@ -146,7 +151,7 @@ def _line(form: Form) -> tuple[list[Fraction], list[Fraction]]:
     [letter] = free_symbols(tree)
     start, second, third = (_point(replace_part(tree, sym(letter), num(n))) for n in _AT)
     step = [y - x for x, y in zip(start, second, strict=True)]
-    if [z - y for y, z in zip(second, third, strict=True)] != step:
+    if [x + _AT[2] * d for x, d in zip(start, step, strict=True)] != third:
         raise ValueError("it is curved")
     return start, step
 
