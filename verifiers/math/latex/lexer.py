@@ -22,7 +22,7 @@ _MOST_TOKENS = 2000
 # before a bracket.
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
-    r"|(?P<number>\d+(?:\.\d*)?|\.\d+|\.(?=\\(?:over|bar|dot)))"
+    r"|(?P<number>\d+(?:\.\d*)?|\.\d+|\.(?=\\(?:overline|overbar|bar|dot)(?![a-zA-Z])))"
     rf"|(?P<name>(?:{'|'.join(PLAIN)}|(?:Var|Cov)(?=\s?[(\[])))"
     r"|(?P<letter>[A-Za-z])"
     r"|(?P<command>\\(?:[a-zA-Z]+|[{}|\\;,]))"
