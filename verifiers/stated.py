@@ -80,6 +80,7 @@ _TAKES_BACK = _words(
     "kidding equivoqué ошибся ошиблась",
 )
 _DROPS = _words("scratch strike scrap cross disregard ignore forget discard never")
+_REFUSES = _words("reject discard exclude")  # what follows is refused
 _PRONOUNS = _words("it this that which these they you it's that's das c'est è это eso sie")
 _SPEAKERS = _words("i i've let me ich je я just")
 _DETERMINERS = _words("the my our this that a an another die la")
@@ -453,7 +454,7 @@ def _is_aside(clause: _Clause) -> bool:
     words = clause.words
     if _ASIDES.isdisjoint(clause.opening) or len(words) > 4:
         return False
-    return not words or (words[0] not in _SPEAKERS and words[0] not in _GOOD)
+    return not words or words[0] not in _SPEAKERS | _GOOD | {"for"}  # "sorry for …"
 
 
 def _read_clause(
@@ -521,6 +522,12 @@ def _is_beside(words: Sequence[str], condition: Collection[str]) -> bool:
     return _walk(words, 1) == 1 and not _POSSIBLE.isdisjoint(words)
 
 
+def _is_another(words: Sequence[str]) -> bool:
+    """Whether an object is not the answer, as "the negative root"; "my final answer" is."""
+    bare = [word for word in words if word not in _DETERMINERS and word not in _QUALITIES]
+    return bool(bare) and bare[0] not in _NOUNS and bare[0] not in _PRONOUNS
+
+
 def _ends_value(words: Sequence[str], at: int) -> bool:
     return at + 1 == len(words) or words[at + 1] in _VALUE_ENDS
 
@@ -549,6 +556,9 @@ def _walk(words: Sequence[str], at: int, bad: Collection[str] = _BAD) -> int | s
             if following in _CASES or _value(following):
                 is_unreal = following == "if" and word in _GOOD and "would" in words[:at]
                 return -1 if is_unreal else 0
+            tail = words[at + 1 :]
+            if (word in _REFUSES and _is_another(tail)) or (word == "too" and not tail):
+                return 0
             if following in _NOT:  # "das stimmt nicht"
                 sign = -sign
             return sign if word in _GOOD else -sign
