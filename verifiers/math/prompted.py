@@ -1,7 +1,7 @@
 r"""Other readings of an answer that only its prompt shows to be meant.
 
 median, beside B. median         the letter of the option
-101101, asked for base 2         101101_2
+101101, asked for base 2         101101_2; and the other way round
 2.5 eV, asked for eV             2.5
 (s, 1+2s), where the prompt      the line (t, 1+2t)
 speaks neither of s nor of t
@@ -26,12 +26,19 @@ from rlvr.verifiers.math.quantity import read_based, read_measured
 from rlvr.verifiers.math.reading import read_without_remark
 from rlvr.verifiers.math.shapes import letters, rename
 from rlvr.verifiers.math.statement import as_tree, name_tree
+from rlvr.verifiers.math.words import number as number_word
 
 __all__ = ["readings"]
 
 _IN_BASE = re.compile(
     r"\bbase\b|\bbinary|\boctal|\bhexadecimal|\bdigits\b|_\{?\d{1,2}\b", re.IGNORECASE
 )
+_ASKED_BASE = re.compile(
+    r"\b(?:in|to|into|as|using)\s+(?:a\s+|an\s+)?"
+    r"(?:base[-\s]*[\\${(]*(?P<base>\d{1,2}\b|[a-z]+)|(?P<name>binary|octal|hexadecimal)\b)",
+    re.IGNORECASE,
+)
+_NAMED_BASES = {"binary": 2, "octal": 8, "hexadecimal": 16}
 _DIGITS = re.compile(r"[0-9A-Fa-f]{1,40}")
 # One of these may have another name, if neither name is the prompt's.
 _OWN = frozenset("a b c k l m n p q s t u x y z A B C K lambda mu alpha beta tau".split())
@@ -64,6 +71,11 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
         base = right.unit.removeprefix("base ")
         if _IN_BASE.search(prompt) and _DIGITS.fullmatch(digits := squeeze(form.text)):
             yield from filter(None, [read_based(f"{digits.upper()}_{base}")])
+    elif isinstance(form, Quantity) and form.unit.startswith("base "):
+        base = int(form.unit.removeprefix("base "))
+        based = read_based(f"{squeeze(right.text)}_{base}")
+        if based and based.value == form.value and base in _asked_bases(prompt):
+            yield right
     elif isinstance(right, Quantity) and right.value is not None and not right.unit:
         measured = None if is_number else read_measured(form.text)
         if measured is not None and measured.unit in named_units(prompt):
@@ -74,6 +86,16 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
         yield sides[1]  # |z| = 5, where |z| is asked for
     if not is_number:
         yield from _with_letters_of(form, right, prompt)
+
+
+def _asked_bases(prompt: str) -> Iterator[int]:
+    for match in _ASKED_BASE.finditer(prompt):
+        if match["name"]:
+            yield _NAMED_BASES[match["name"].lower()]
+        elif match["base"].isdecimal():
+            yield int(match["base"])
+        elif (number := number_word(match["base"].lower())) is not None:
+            yield int(number)
 
 
 def _by_option(form: Form, right: Form, prompt: str, policy: MathPolicy) -> Iterator[Form]:

@@ -131,7 +131,9 @@ def _subject(text: str, prompt: str) -> str | None:
     words = _WORDS.findall(text.replace('"', " "))
     if "".join(words) != "".join(text.replace('"', "").split()):
         return None
-    for count in range(1, min(len(words) - 1, _MOST_NAMES + 1)):  # the Reds scored more goals
+    # The Reds scored more goals; Alice wins, where it is asked who does.
+    shortest = 1 if {"who", "which"} & set(asked.split()) else 2
+    for count in range(1, min(len(words) - shortest, _MOST_NAMES) + 1):
         verb, tail = words[count], " ".join(words[count:]).casefold()
         is_known = f" {tail} " in f" {asked} "
         # A verb may be called as a unit is: won.
