@@ -27,6 +27,12 @@ _MOST: Final = 100  # items, and parts
 _ITEM: Final = 200  # characters of an item
 # "- ", "• ", "1. ", "(2) ", "a) "
 _MARK: Final = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
+# "All except:" and "These are wrong:" list no items
+_DENIED: Final = re.compile(
+    r"\b(?:not?|never|none|neither|except|excluding|but|without|wrong|incorrect|false|maybe|perhaps|"
+    r"possibl[ey])\b|n['’]t\b",
+    re.IGNORECASE,
+)
 # "x = 3" and "x_1 = 3": the name of an unknown in front of an item
 _NAME: Final = re.compile(r"\A[A-Za-z](?:_\{?\d\}?)? ?= ?")
 _BRACKETS: Final = (("[", "]"), ("(", ")"), ("{", "}"), ("\\{", "\\}"))
@@ -149,7 +155,8 @@ def _split_items(text: str, reference: _Items) -> list[str]:
     lines = [line for line in text.splitlines() if line.strip()]
     # a list of JSON may have one item on each line
     if len(lines) > 1 and not text.lstrip().startswith("["):
-        if lines[0].rstrip(" *").endswith(":") and all(map(_MARK.match, lines[1:])):
+        is_heading = lines[0].rstrip(" *").endswith(":") and not _DENIED.search(lines[0])
+        if is_heading and all(map(_MARK.match, lines[1:])):
             lines = lines[1:]  # "The colours are:"
         return [_MARK.sub("", line).strip(" |").rstrip(",;") for line in lines]
     line = " ".join(lines).strip()

@@ -157,7 +157,7 @@ _TURNING: Final = frozenset("of than like as".split())
 """Words behind which another thing is named: the mother of Ann is not Ann."""
 _DENIALS: Final = frozenset("not n't isn't aren't wasn't weren't don't doesn't didn't".split())
 _WORD_EDGES: Final = ".,;:!\"'“”‘’`()[]*_—–"
-_ENDINGS: Final = ("ing", "ed", "es", "s", "d")
+_ENDINGS: Final = ("ing", "ed", "es", "s", "d", "e")
 _VERDICT: Final = re.compile(r"(?P<truth>yes|no) ?[,.;!:—–-]+ (?P<why>.{1,200})", re.IGNORECASE)
 _YEAR: Final = re.compile(r"[12]\d{3}")
 _PAST: Final = {
@@ -330,14 +330,12 @@ def _is_passed(
 @lru_cache(maxsize=512)
 def _question_words(prompt: str) -> frozenset[str]:
     words = {word.strip(_WORD_EDGES + "?").casefold() for word in prompt[:_LONGEST_PROMPT].split()}
-    # "leave" and "leaves" have the stem "leav" in common
-    without_e = {word[:-1] for word in words if word.endswith(("e", "es", "ed"))}
-    return frozenset(words | set(map(_stem, words)) | without_e)
+    return frozenset(words | set(map(_stem, words)))
 
 
 def _stem(word: str) -> str:
-    if word in _PAST:
-        return _PAST[word]
+    """What forms of a word have in common: "leav" of "leave", "leaves" and "leaving"."""
+    word = _PAST.get(word, word)
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) > len(ending) + 2:
             return word[: -len(ending)]
@@ -577,7 +575,7 @@ def _same_amount(said: Amount, right: Amount, prompt: str) -> bool:
     # "5 apples" answers "5", and "5" answers "5 apples": a noun repeats the question
     is_noun = len(unit) > 1 and unit.isalpha() and unit not in _NO_NOUNS
     if unit in _PARTS:
-        is_noun = unit in _question_words(prompt)
+        is_noun = not _question_words(prompt).isdisjoint((unit, _stem(unit)))
     return said.value == right.value and is_noun
 
 
