@@ -22,6 +22,7 @@ from rlvr.verifiers.answers import Form, find_answer
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.json_schema import read_strict_json
 from rlvr.verifiers.matching import has_perfect_matching
+from rlvr.verifiers.stated import withdraws
 
 __all__ = ["Call", "CallsVerifier", "read_calls"]
 
@@ -231,7 +232,8 @@ def read_calls(text: str) -> list[Call] | Verdict:
         # tried only where the whole could not be read: a line of JSON may begin with a bracket, too
         if isinstance(calls, str) and (start := _AFTER_PROSE.search(piece)) is not None:
             end = max(map(piece.rfind, ")}]")) + 1
-            stop = end if _AFTERTHOUGHT.match(piece, end) else None
+            is_afterthought = _AFTERTHOUGHT.match(piece, end) and not withdraws(piece[end:])
+            stop = end if is_afterthought else None
             calls = _read(piece[start.start() : stop].strip("` \n"))
         if isinstance(calls, str):
             return Verdict(Outcome.UNPARSED, why=f"no-calls: {calls}", answer=piece.strip()[:200])
