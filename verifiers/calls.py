@@ -277,7 +277,7 @@ def _read(text: str) -> list[Call] | str:
         if max(map(len, re.findall(r"[(\[{]+", text)), default=0) > _MOST or text.count("\n") > 500:
             return "nested too deep"
         try:
-            calls = [_from_python(expression) for expression in _printed(_expressions(text))]
+            calls = [_from_python(expression) for expression in _unwrap_print(_expressions(text))]
         except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
             return f"{type(error).__name__}: it is neither JSON nor a list of calls with literals"
     if len(calls) > _MOST:
@@ -299,7 +299,7 @@ def _expressions(text: str) -> list[ast.expr]:
         return [statement.value for statement in body if isinstance(statement, ast.Expr)]
 
 
-def _printed(expressions: list[ast.expr]) -> list[ast.expr]:
+def _unwrap_print(expressions: list[ast.expr]) -> list[ast.expr]:
     """What is printed, where all of it is, as Gemma writes in ```tool_code."""
     match expressions:
         case [ast.Call(ast.Name("print"), [ast.Call() as call], [])]:

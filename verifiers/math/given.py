@@ -143,16 +143,16 @@ def options(prompt: str) -> dict[str, Form]:
         prompt: its text; of a long one the end counts.
     """
     _, *parts = _OPTION.split(prompt[-_MOST_CHARS:])
-    found: dict[str, Form] = {}
+    listed: dict[str, Form] = {}
     for first, second, text in zip(*(parts[at::3] for at in range(3)), strict=True):
         letter = (first or second).lower()
-        if letter != "abcdefghij"[len(found) : len(found) + 1]:
+        if letter != "abcdefghij"[len(listed) : len(listed) + 1]:
             continue
         try:
-            found[letter] = read(_AROUND_OPTION.sub("", text.strip().partition("\n")[0]))
+            listed[letter] = read(_AROUND_OPTION.sub("", text.strip().partition("\n")[0]))
         except TooLarge:
-            found[letter] = Flawed(text, "limit")  # no answer is worth it
-    return found if len(found) > 1 else {}
+            listed[letter] = Flawed(text, "limit")  # no answer is worth it
+    return listed if len(listed) > 1 else {}
 
 
 def _result(leaf: Node) -> Node:

@@ -69,7 +69,8 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
         yield from _by_option(form, right, prompt, policy)
     if isinstance(right, Quantity) and right.unit.startswith("base "):
         base = right.unit.removeprefix("base ")
-        if _IN_BASE.search(prompt) and _DIGITS.fullmatch(digits := squeeze(form.text)):
+        digits = squeeze(form.text)
+        if _IN_BASE.search(prompt) and _DIGITS.fullmatch(digits):
             yield from filter(None, [read_based(f"{digits.upper()}_{base}")])
     elif isinstance(form, Quantity) and form.unit.startswith("base "):
         base = int(form.unit.removeprefix("base "))

@@ -396,11 +396,11 @@ def _each(reference: References) -> list[Reference]:
     return list(reference)
 
 
-def _first_right(found: Sequence[Verdict | _Undecided]) -> Verdict:
+def _first_right(results: Sequence[Verdict | _Undecided]) -> Verdict:
     """The first verdict that is right, else that on the first reference."""
-    if len(found) == 1 and isinstance(found[0], Verdict):
-        return found[0]
-    verdicts = _resolve_all(found)
+    if len(results) == 1 and isinstance(results[0], Verdict):
+        return results[0]
+    verdicts = _resolve_all(results)
     return next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
 
 
@@ -418,15 +418,15 @@ def _has_matching_braces(text: str) -> bool:
     return plain.count("{") == plain.count("}")
 
 
-def _resolve_all(found: Sequence[Verdict | _Undecided]) -> list[Verdict]:
+def _resolve_all(results: Sequence[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
     questions = [
-        (item.form, item.right, item.policy) for item in found if isinstance(item, _Undecided)
+        (item.form, item.right, item.policy) for item in results if isinstance(item, _Undecided)
     ]
     replies = iter(symbolic.decide_many(questions))
     return [
         item if isinstance(item, Verdict) else _settle_decision(item, next(replies))
-        for item in found
+        for item in results
     ]
 
 

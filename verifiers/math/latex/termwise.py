@@ -75,7 +75,9 @@ class _Integrand:
         if len(a) * len(b) > _MOST_TERMS:
             raise _Beyond
         self.budget.spend(1 + len(a) * len(b))
-        products = [(c * d, _added(p, q), _added(y, z)) for c, p, y in a for d, q, z in b]
+        products = [
+            (c * d, _add_letters(p, q), _add_letters(y, z)) for c, p, y in a for d, q, z in b
+        ]
         # of x + y multiplied by itself again and again hardly a term would be new
         alike: dict[frozenset[tuple[str, Fraction | int]], acb] = {}
         for c, powers, rates in products:
@@ -95,7 +97,7 @@ class _Integrand:
     def _power(self, node: Node) -> _Terms:
         base, exponent = node.args
         if not free_symbols(exponent).isdisjoint(self.letters):
-            return _exponential(_scaled(self.terms(exponent), _positive(self.constant(base)).log()))
+            return _exponential(_scale(self.terms(exponent), _positive(self.constant(base)).log()))
         power = exponent.value if exponent.op == "num" else None
         if power is not None and power.denominator == 1 and 0 <= power <= _MOST_POWER:
             return self._times_itself(self.terms(base), int(power))
@@ -117,7 +119,7 @@ class _Integrand:
         return [
             (c * size, powers, rates)
             for size, rate in _EXPONENTIALS[node.value]
-            for c, powers, rates in _exponential(_scaled(inside, rate))
+            for c, powers, rates in _exponential(_scale(inside, rate))
         ]
 
     def _integral(self, node: Node) -> _Terms:
@@ -165,7 +167,7 @@ class _Integrand:
         return total
 
     def _difference(self, terms: _Terms, name: str, low: _End, high: _End) -> _Terms:
-        below = _scaled(self._antiderivative(terms, name, low), acb(-1))
+        below = _scale(self._antiderivative(terms, name, low), acb(-1))
         return self._antiderivative(terms, name, high) + below
 
     def _antiderivative(self, terms: _Terms, name: str, end: _End) -> _Terms:
@@ -177,13 +179,13 @@ class _Integrand:
             power, rate = int(powers.get(name, 0)), rates.get(name)
             other_letters: _Terms = [(c, _without(powers, name), _without(rates, name))]
             if rate is None:
-                inner = _scaled(self._times_itself(end, power + 1), acb(1) / (power + 1))
+                inner = _scale(self._times_itself(end, power + 1), acb(1) / (power + 1))
             else:
-                factors = self.times(other_letters, _exponential(_scaled(end, rate)))
+                factors = self.times(other_letters, _exponential(_scale(end, rate)))
                 other_letters, inner = factors, []
                 for k in range(power + 1):
                     size = (-1) ** k * math.perm(power, k) / rate ** (k + 1)
-                    inner += _scaled(self._times_itself(end, power - k), size)
+                    inner += _scale(self._times_itself(end, power - k), size)
             total += self.times(other_letters, inner)
         return total
 
@@ -216,11 +218,11 @@ def _value(terms: _Terms) -> acb:
     return sum((c for c, _, _ in terms), acb(0))
 
 
-def _scaled(terms: _Terms, by: acb) -> _Terms:
+def _scale(terms: _Terms, by: acb) -> _Terms:
     return [(c * by, powers, rates) for c, powers, rates in terms]
 
 
-def _added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def _add_letters(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     total = one | {name: one.get(name, 0) + value for name, value in other.items()}
     return {name: value for name, value in total.items() if value != 0}
 
@@ -242,7 +244,7 @@ def _exponential(exponent: _Terms) -> _Terms:
         if inner or (powers and [*powers.values()] != [1]):
             raise Unsuited
         if powers:
-            rates = _added(rates, dict.fromkeys(powers, c))
+            rates = _add_letters(rates, dict.fromkeys(powers, c))
         else:
             size += c
     return [(size.exp(), {}, rates)]
@@ -274,7 +276,7 @@ def _log_end(end: _End) -> _End:
 _RULES: dict[str, Callable[[_Integrand, Node], _Terms]] = {
     "sym": lambda at, node: at.letters[node.value],
     "add": lambda at, node: [term for arg in node.args for term in at.terms(arg)],
-    "neg": lambda at, node: _scaled(at.terms(node.args[0]), acb(-1)),
+    "neg": lambda at, node: _scale(at.terms(node.args[0]), acb(-1)),
     "mul": _Integrand._product,
     "div": _Integrand._quotient,
     "pow": _Integrand._power,
