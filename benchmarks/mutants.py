@@ -437,7 +437,9 @@ class Room:
         for function in functions:
             function.__code__ = code
         items = [self.items[name] for name in trial.tests if name in self.items]
-        session = next(iter(self.items.values())).session
+        if not items:
+            return 0
+        session = items[0].session
         session.config.pluginmanager.register(trial)
         for item, later in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=later)
