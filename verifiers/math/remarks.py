@@ -89,8 +89,8 @@ def without_remark(text: str, prompt: str) -> str | None:
                 return f'{counted[1]} "{" ".join(spoken[:count])}"' if count else counted[1]
         return None
     before, *after = _THEN.split(text)
-    if after and "=" in before:
-        return after[-1]
+    if after and "=" in before:  # x = 8 \implies y = 7 says two things
+        return after[-1] if after[-1][0] in before else None
     if prompt and (told := _TOLD.fullmatch(unquoted(text).rstrip("."))):
         about = _plain_words(told["about"])
         subject, *others = about.split()
