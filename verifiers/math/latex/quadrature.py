@@ -73,6 +73,8 @@ def integral(node: Node, point: Mapping[str, Number], budget: Budget) -> Number 
         try:
             budget.spend(steps)
             return _Ball({**point, node.value: z}, analytic, budget).value(body)
+        except Undefined:  # an inner integral that diverges at this ball
+            return _NOTHING
         except (TooLarge, PairTooLarge, Unsuited, KeyError) as error:  # flint would go on
             beyond.append(error)
             return _NOTHING
