@@ -73,9 +73,9 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
         if _IN_BASE.search(prompt) and _DIGITS.fullmatch(digits):
             yield from filter(None, [read_based(f"{digits.upper()}_{base}")])
     elif isinstance(form, Quantity) and form.unit.startswith("base "):
-        base = int(form.unit.removeprefix("base "))
+        base = form.unit.removeprefix("base ")
         based = read_based(f"{squeeze(right.text)}_{base}")
-        if based and based.value == form.value and base in _asked_bases(prompt):
+        if based and based.value == form.value and int(base) in _asked_bases(prompt):
             yield right
     elif isinstance(right, Quantity) and right.value is not None and not right.unit:
         measured = None if is_number else read_measured(form.text)
