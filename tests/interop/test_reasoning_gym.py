@@ -99,7 +99,7 @@ def test_the_answer_is_what_stands_in_the_tags():
 
 
 def test_a_hedge_is_two_answers_in_one_statement():
-    """Who says the instruction again, or corrects himself in a later sentence, has one answer; as with boxes."""
+    """Who says the instruction again, or corrects himself, has one answer; as with boxes."""
     env = from_reasoning_gym("gcd")
     task = env.task(0)
     right, wrong = f"<answer>{task.reference}</answer>", "<answer>0</answer>"
@@ -111,7 +111,8 @@ def test_a_hedge_is_two_answers_in_one_statement():
         (f"{wrong} or {right}", "hedged: 2 answers in one statement differ"),
         (f"{wrong}\n\n{right}", "hedged: 2 answers in one statement differ"),
         (f"{right}. {wrong} {right}", "hedged: 2 answers in one statement differ"),
-        (f"{wrong}, no, wait, {right}", "hedged: 2 answers in one statement differ"),
+        (f"{wrong}, no, wait, {right}", "full-marks"),
+        (f"{right}, no, wait, {wrong}", "not-full-marks"),
         ("between <answer> and </answer>", "no-answer"),
         ("<answer>and</answer>", "no-answer"),
     ):

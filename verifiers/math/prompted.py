@@ -40,8 +40,10 @@ _ASKED_BASE = re.compile(
 )
 _NAMED_BASES = {"binary": 2, "octal": 8, "hexadecimal": 16}
 _DIGITS = re.compile(r"[0-9A-Fa-f]{1,40}")
-# One of these may have another name, if neither name is the prompt's.
-_OWN = frozenset("a b c k l m n p q s t u x y z A B C K lambda mu alpha beta tau".split())
+# One of these may have another name, if neither name is the prompt's: letters that run through
+# numbers or along a line; and constants, or a sequence, beside letters that the prompt has.
+_RUNNING = frozenset("k l m n s t u x lambda mu alpha beta tau".split())
+_OWN = _RUNNING | frozenset("a b c p q y z A B C K".split())
 _GREEK = r"\\?(?:lambda|mu|alpha|beta|tau)\b"
 _LETTER = re.compile(rf"{_GREEK}|(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])")
 _LETTER_IN_FORMULA = re.compile(rf"{_GREEK}|\\[A-Za-z]+|[A-Za-z]")
@@ -124,18 +126,27 @@ def _with_letters_of(form: Form, right: Form, prompt: str) -> Iterator[Form]:
     if as_tree(form).op == "sym":
         return  # a letter alone is no parameter
     mine, others = _names(form), _names(right)
-    old, new = mine - others, others - mine
-    if len(old) == len(new) == 1 and old | new <= _OWN and not (old | new) & _given(prompt):
+    old, new, shared, given = mine - others, others - mine, mine & others, _given(prompt)
+    # F = mk is no F = ma, where the prompt has none of these.
+    may_differ = (
+        old | new <= _RUNNING or shared & given or (old <= _heads(form) and new <= _heads(right))
+    )
+    is_one = len(old) == len(new) == 1 and shared <= given | _RUNNING
+    if is_one and may_differ and old | new <= _OWN - given:
         yield rename(form, dict(zip(old, new, strict=True)))
-    if mine and others and not (mine | others) & _given(prompt) and _is_same_line(form, right):
+    if mine and others and not (mine | others) & given and _is_same_line(form, right):
         yield right
 
 
 def _names(form: Form) -> frozenset[str]:
     """The letters of a form, and that of a sequence which it names."""
+    return frozenset(letters(form) | _heads(form) | free_symbols(as_tree(form)) & _OWN)
+
+
+def _heads(form: Form) -> set[str]:
+    """a of a_n = 2^n."""
     named = free_symbols(name_tree(form)) if isinstance(form, Named) else ()
-    heads = {name.partition("_")[0] for name in named if "_" in name}
-    return frozenset(letters(form) | heads | free_symbols(as_tree(form)) & _OWN)
+    return {name.partition("_")[0] for name in named if "_" in name}
 
 
 @lru_cache(maxsize=512)
