@@ -145,7 +145,7 @@ _TO_BOX = _words(
 _SUBJECTS = _words(
     "answer result value antwort ergebnis réponse résultat respuesta resultado risposta",
     "risultato resposta ответ it this that it's that's he she one x y n they guess total sum",
-    "number",
+    "number box",
 )
 _MATRIX = _TO_BOX | _LINKS | _GOOD | {"way"}
 _ADVERBS = _words("here therefore thus hence then also clearly would could must should")
@@ -577,7 +577,7 @@ def _flaw_before(tail: str, answer: str) -> _Flaw | None:
     """Whether what stands in front of an answer denies it, asks for it or names another one."""
     words = _last_sentence(tail)
     begin = next((at + 1 for at in reversed(range(len(words))) if _parts(words, at)), 0)
-    if _NEGATED.search(tail) or _is_denied(words[begin:]):
+    if _NEGATED.search(tail.removesuffix(" :")) or _is_denied(words[begin:]):
         return "denied", ()
     for word, following in pairwise(words[begin:]):
         if word in _WONDERS and following in _UNSURE:
@@ -600,6 +600,8 @@ def _parts(words: Sequence[str], at: int) -> bool:
 
 def _is_denied(words: Sequence[str]) -> bool:
     """Whether a clause denies the answer at its end."""
+    if words[-1:] == [":"] and _ends_verb("".join(words[-3:-2]), "".join(words[-2:-1])):
+        words = words[:-1]  # "is not: 5", but "not won: 5"
     is_denied, compared, at = _read_verb(words)
     while at >= 0 and words[at] in _ADVERBS:
         at -= 1
@@ -654,8 +656,6 @@ def _read_verb(words: Sequence[str]) -> tuple[bool, bool, int]:
             return True, False, -1
         elif word in _SUBJECTS and word not in _TO_BOX:
             return is_denied, compared, at
-        elif word == ":" and at > 1 and _ends_verb(words[at - 2], previous):
-            pass  # "is not: 5", but "not won: 5"
         elif word in _FINITE:
             return is_denied, compared, at - 1
         elif word not in _TO_BOX and not (word == "have" and following in ("been", "to")):
@@ -665,7 +665,9 @@ def _read_verb(words: Sequence[str]) -> tuple[bool, bool, int]:
 
 
 def _ends_verb(before: str, word: str) -> bool:
-    return word in _TO_BOX or (word in _NOT and before in _MATRIX | _FINITE | _SUBJECTS)
+    if word in _NOT:
+        return before in _MATRIX | _FINITE | _SUBJECTS
+    return word in _TO_BOX or word in _FINITE or word in _EXCEPT or word in _DROPS
 
 
 def _before_that(words: Sequence[str], at: int) -> int:

@@ -136,9 +136,8 @@ class Learner:
 
     @property
     def temperature(self) -> float:
-        """At which losses read log-probabilities: that of sampling, whose ratios they have; 1 for
-        losses of examples, which are of the model itself, whatever sampled these."""
-        return self.config.temperature if self.algorithm.examples is None else 1.0
+        """At which losses read log-probabilities."""
+        return self.algorithm.loss_temperature(self.config.temperature)
 
     def begin_at(self, step: int) -> None:
         """Let the parts know where a run continues.

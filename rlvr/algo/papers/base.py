@@ -330,6 +330,15 @@ class Algorithm(Absent):
         """Whether it learns from another model."""
         return bool({"teacher_logprobs", "divergence"} & self.reads) and not self.teaches_itself
 
+    def loss_temperature(self, sampling: float) -> float:
+        """At which losses read log-probabilities: that of sampling, whose ratios they have; 1 for
+        losses of examples, which are of the model itself, whatever sampled these.
+
+        Args:
+            sampling: the temperature of sampling.
+        """
+        return sampling if self.examples is None else 1.0
+
     def advantages(self, groups: Inputs) -> Any:
         """The advantages of a batch, without gradient.
 
