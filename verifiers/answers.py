@@ -146,6 +146,7 @@ _TURN_ENDS = (  # what follows is no part of the reply
 _WINDOW = 20_000
 # a text may repeat its box thousands of times: a look at each would cost more than the text
 _MOST = 32  # how many boxes of one statement are looked at
+_LAST_CHARS = 1 << 16  # of a long text, where lines are looked for first
 
 # a brace of a set, `\{1, 2\}`, is passed over as one match with its backslash
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -818,12 +819,14 @@ def _last_line(
             # the pattern starts at the line of the first word: what stands before it can't match
             places = [at for word in present if (at := folded.find(word, begin)) >= 0]
             begin = max(begin, text.rfind("\n", begin, min(places, default=len(text))) + 1)
-    starts = deque(map(re.Match.end, pattern.finditer(text, begin)), maxlen=_MOST)
-    # the last one that states something: a question behind it is passed over
-    for start in reversed(starts):
-        extraction = _paragraph(text, start, method) if lines else _line(text, start, method)
-        if extraction is not None:
-            return extraction if extraction.answer else None
+    # in the last lines of a long text first: the last one that states something decides
+    end_begin = max(begin, text.rfind("\n", begin, max(begin, len(text) - _LAST_CHARS)) + 1)
+    for first in dict.fromkeys((end_begin, begin)):
+        starts = deque(map(re.Match.end, pattern.finditer(text, first)), maxlen=_MOST)
+        for start in reversed(starts):  # a question behind it is passed over
+            extraction = _paragraph(text, start, method) if lines else _line(text, start, method)
+            if extraction is not None:
+                return extraction if extraction.answer else None
     return None
 
 

@@ -225,6 +225,17 @@ def test_a_megabyte_of_anything_costs_a_blink(unit):
     assert time.process_time() - start < 0.4
 
 
+def test_a_line_far_from_the_end_is_found():
+    """And the last of several counts, wherever they stand."""
+    filler = "so it goes on\n" * 10_000
+    first, second = "The answer is 5.\n", "The answer is 6.\n"
+    assert [extract(text).answer for text in (first + filler, first + filler + second)] == [
+        "5",
+        "6",
+    ]
+    assert extract(first + second + filler).answer == "6"
+
+
 @given(st.text(alphabet=st.sampled_from("\\boxed{}<think>/answr:A5 \n$.*\ud800\x00"), max_size=80))
 def test_no_text_breaks_it_and_spans_are_exact(text):
     """Whatever is found stands where it says it stands."""
