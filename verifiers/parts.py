@@ -29,8 +29,8 @@ _ITEM: Final = 200  # characters of an item
 _MARK: Final = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
 # "All except:" and "These are wrong:" list no items
 _DENIED: Final = re.compile(
-    r"\b(?:not?|never|none|neither|except|excluding|but|without|wrong|incorrect|false|maybe|perhaps|"
-    r"possibl[ey])\b|n['’]t\b",
+    r"\b(?:not?|never|none|neither|except|excluding|but|without|wrong|incorrect|false|maybe|"
+    r"perhaps|possibl[ey])\b|n['’]t\b",
     re.IGNORECASE,
 )
 # "x = 3" and "x_1 = 3": the name of an unknown in front of an item

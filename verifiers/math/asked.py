@@ -23,7 +23,7 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.remarks import question
-from rlvr.verifiers.math.statement import in_degrees, leaves, within
+from rlvr.verifiers.math.statement import in_degrees, inside_of, leaves
 from rlvr.verifiers.math.units import canonical, measure
 
 __all__ = ["FORMS", "NamedForm", "named_units", "not_as_asked"]
@@ -77,7 +77,7 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
     """
     if _is_for_another(answer, reference, prompt):
         return "another letter"
-    bare = (within(tree, "named", "family") for tree in (answer, reference))
+    bare = (inside_of(tree, "named", "family") for tree in (answer, reference))
     answer, reference = settle_roles(*bare)
     for form in _named_forms(prompt):
         is_due = form.holds(reference)
@@ -140,7 +140,7 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
 
 
 def _numbers(tree: Node) -> list[Node]:
-    return [within(leaf, "neg", "percent", "unit") for leaf in leaves(tree)]
+    return [inside_of(leaf, "neg", "percent", "unit") for leaf in leaves(tree)]
 
 
 def _is_whole(node: Node) -> bool:

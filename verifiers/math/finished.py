@@ -32,7 +32,7 @@ from rlvr.verifiers.math.latex.tree import (
 )
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import is_rounded
-from rlvr.verifiers.math.statement import in_degrees, leaves, within
+from rlvr.verifiers.math.statement import in_degrees, inside_of, leaves
 
 __all__ = ["RULES", "Rule", "is_written_out", "open_kinds", "unfinished"]
 
@@ -176,7 +176,7 @@ def _is_exact(leaf: Node, policy: MathPolicy) -> bool:
 
 
 def _may_be_rounded(leaf: Node, policy: MathPolicy) -> bool:
-    value = within(leaf, "neg", *_MEASURES).value
+    value = inside_of(leaf, "neg", *_MEASURES).value
     if policy.rounding == "exact" or not isinstance(value, Written):
         return False
     return bool(value.places) and (

@@ -31,7 +31,7 @@ __all__ = [
     "Quantity",
     "THOUSANDS",
     "Word",
-    "kind",
+    "form_kind",
     "members",
     "pair",
     "parts",
@@ -163,7 +163,7 @@ def parts(form: Form) -> Iterator[Form]:
         yield from parts(form.body)
 
 
-def kind(form: Form) -> str:
+def form_kind(form: Form) -> str:
     """That of several things; "" of a single one."""
     return form.kind if isinstance(form, Items) else ""
 

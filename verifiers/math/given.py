@@ -25,7 +25,7 @@ from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, walk
 from rlvr.verifiers.math.quantity import quantity
 from rlvr.verifiers.math.reading import read
-from rlvr.verifiers.math.statement import as_tree, leaves, tree_or_none, within
+from rlvr.verifiers.math.statement import as_tree, inside_of, leaves, tree_or_none
 from rlvr.verifiers.math.units import TEMPERATURES, measure
 from rlvr.verifiers.math.words import number, number_words
 
@@ -172,7 +172,7 @@ def _is_plain(leaf: Node) -> bool:
 
 def _bare(tree: Node) -> Any:
     """Without a unit: 5 km is written as the reference 5 is."""
-    return spelling(within(tree, "unit", "percent", "named", "family"))
+    return spelling(inside_of(tree, "unit", "percent", "named", "family"))
 
 
 @lru_cache(maxsize=4096)

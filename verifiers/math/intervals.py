@@ -25,7 +25,7 @@ from rlvr.verifiers.math.latex.tree import (
     TooLarge,
     Unreadable,
 )
-from rlvr.verifiers.math.statement import as_tree, within
+from rlvr.verifiers.math.statement import as_tree, inside_of
 
 __all__ = ["Exact", "Ordered", "Piece", "Regions", "common", "outside", "pieces", "unite"]
 
@@ -186,7 +186,7 @@ _EXACT: Regions[Exact] = Regions(_exact_end, (-math.inf, 1), (math.inf, -1))
 def pieces(form: Form) -> list[Piece[Exact]] | None:
     """The disjoint pieces from left to right; None if an end is not an exact number, or it is no
     such set."""
-    tree = within(as_tree(form), "named", "bounds")
+    tree = inside_of(as_tree(form), "named", "bounds")
     try:
         return _EXACT.pieces(tree if tree.op in _SETS else Node("set", (tree,)))
     except (Unreadable, TooLarge, NotArithmetic, UndefinedNumber):

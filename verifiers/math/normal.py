@@ -21,7 +21,7 @@ from rlvr.verifiers.math.forms import (
     Named,
     Quantity,
     Word,
-    kind,
+    form_kind,
 )
 from rlvr.verifiers.math.matching import (
     UNDECIDED,
@@ -375,7 +375,7 @@ class _Comparison:
 
     def _decide_members(self, a: Form, b: Form) -> Decision:
         """{1, {2}} is not {1, 2}, though {2} alone may answer 2."""
-        alike = (kind(a) == "set") is (kind(b) == "set")
+        alike = (form_kind(a) == "set") is (form_kind(b) == "set")
         return self.decide(a, b) if alike else _DIFFERENT_KIND
 
     def _in_order(self, a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision:
@@ -439,7 +439,7 @@ class _Comparison:
 
 def _as_union(region: Items) -> Items:
     """(-\\infty, 1), (2, \\infty) beside a region."""
-    is_union = region.kind == "list" and _INTERVALS.issuperset(map(kind, region.items))
+    is_union = region.kind == "list" and _INTERVALS.issuperset(map(form_kind, region.items))
     return replace(region, kind="union") if is_union else region
 
 
@@ -518,7 +518,7 @@ def _are_values(named: Form, other: Form) -> bool:
     """`x = 2, x = 3` lists the values of one letter, and is no pair."""
     if not isinstance(named, Named) or len(named.name) != 1:
         return False
-    return kind(named.body) == "list" and kind(other) == "()"
+    return form_kind(named.body) == "list" and form_kind(other) == "()"
 
 
 def _of_other_case(a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision | None:

@@ -26,7 +26,7 @@ from rlvr.verifiers.math.forms import (
     Items,
     Named,
     Quantity,
-    kind,
+    form_kind,
     pair,
 )
 from rlvr.verifiers.math.intervals import pieces
@@ -307,13 +307,13 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
         return None
     if not any(isinstance(form, Named) for form in forms[1:]):
         # Area = 5, 6: a word names one thing, and what follows is another.
-        if (len(first.name) > 2 and first.name.isalpha()) or (kind(first.body) == "set"):
+        if (len(first.name) > 2 and first.name.isalpha()) or (form_kind(first.body) == "set"):
             return None
         return Named(text, first.name, _list([first.body, *forms[1:]]))
     bodies = [form.body for form in forms if isinstance(form, Named) and form.name == first.name]
     if len(bodies) < len(forms):
         return None
-    regions = [kind(body) in ("()", "(]", "[)", "[]", "union") for body in bodies]
+    regions = [form_kind(body) in ("()", "(]", "[)", "[]", "union") for body in bodies]
     # (x, y) = (1, 2), (3, 4) lists points, though each body looks like an interval.
     if not any(regions) or first.name.startswith("("):
         return Named(text, first.name, _list(bodies))

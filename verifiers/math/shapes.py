@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, Word, kind, pair
+from rlvr.verifiers.math.forms import Clock, Form, Items, Named, Quantity, Word, form_kind, pair
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.latex.tree import (
@@ -348,7 +348,7 @@ def is_region(form: Form) -> bool:
     """`x < 2` states a set, and does not give x a value; nor is `\\vec n = (1, 2)` one."""
     if not isinstance(form, Named) or form.name.startswith(("\\vec", "\\overrightarrow")):
         return False
-    return kind(form.body) in _INTERVALS
+    return form_kind(form.body) in _INTERVALS
 
 
 def may_be_several(form: Form) -> bool:

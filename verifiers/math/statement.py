@@ -45,7 +45,7 @@ __all__ = [
     "significant_digits",
     "tree_of",
     "tree_or_none",
-    "within",
+    "inside_of",
 ]
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
@@ -115,7 +115,7 @@ def in_degrees(node: Node) -> bool:
     return node.op == "unit" and str(node.value).startswith("degree")
 
 
-def within(tree: Node, *ops: str) -> Node:
+def inside_of(tree: Node, *ops: str) -> Node:
     """What stands in nodes of these kinds: without unit, sign or name.
 
     Args:

@@ -27,7 +27,7 @@ from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
-from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word, kind
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word, form_kind
 from rlvr.verifiers.math.given import is_given, is_other_option
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
@@ -370,9 +370,9 @@ def _is_alternative(form: Form, right: Form) -> bool:
     """2 or 3 beside what holds both: a set, a pair, a mean and a deviation."""
     if " ; " not in form.text or not isinstance(form, Items) or not isinstance(right, Items):
         return False
-    holds_both = kind(right) in ("set", "()") or any(isinstance(x, Named) for x in right.items)
+    holds_both = form_kind(right) in ("set", "()") or any(isinstance(x, Named) for x in right.items)
     is_named = any(isinstance(item, Named) for item in form.items)
-    return holds_both and kind(form) not in ("set", "()") and not is_named
+    return holds_both and form_kind(form) not in ("set", "()") and not is_named
 
 
 def _lacks_unit(form: Form, right: Form) -> bool:
@@ -488,7 +488,7 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         return f"unfinished: {left}"
     if not prompt:
         return ""
-    if kind(form) == "set" and has_exact_value(right) and not _FOR_SETS.search(prompt):
+    if form_kind(form) == "set" and has_exact_value(right) and not _FOR_SETS.search(prompt):
         return "unfinished: a number is no set"
     # Both as it stands and as what it states: either may stand in the prompt.
     trees = {as_tree(form), stated}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.lexer import Token
     from rlvr.verifiers.math.latex.parser import Parser
 
-__all__ = ["letter", "modulus", "number_atom", "raw_group", "read_based", "variable"]
+__all__ = ["letter", "modulus", "number_atom", "raw_group", "based_atom", "variable"]
 
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
@@ -50,7 +50,7 @@ def _repeating(whole: str, places: str, period: str) -> Node:
     return num(fixed + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(places)))
 
 
-def read_based(parser: Parser, digits: Node) -> Node:
+def based_atom(parser: Parser, digits: Node) -> Node:
     """(1011)_2."""
     parser.expect("_")
     return _read_based(str(digits.value), parser.subscript())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.latex.atoms import read_based
+from rlvr.verifiers.math.latex.atoms import based_atom
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, num
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def bracket(parser: Parser, sign: str) -> Node:
         return Node("tuple", inside.args, sign + closing)
     # (1011)_2: the base stands behind the bracket.
     if sign == "(" and inside.op == "num" and parser.peek.text == "_":
-        return read_based(parser, inside)
+        return based_atom(parser, inside)
     # Brackets around one thing only group; (5] is neither a value nor an interval.
     if sign + closing in ("()", "[]"):
         return inside
