@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.lexer import Token
     from rlvr.verifiers.math.latex.parser import Parser
 
-__all__ = ["letter", "modulus", "number_atom", "raw_group", "based_atom", "variable"]
+__all__ = ["based_atom", "letter", "modulus", "number_atom", "raw_group", "variable"]
 
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
