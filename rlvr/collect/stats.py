@@ -113,9 +113,9 @@ def collection_stats(
         waste_tokens waste           tokens of dropped groups, and their share of the tokens of all
                                      groups
 
-    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`;
-    `left`, groups left over for the next call; and `missing`, by how many there are fewer groups
-    than requested.
+    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `left`,
+    groups left over for the next call; and `missing`, by how many there are fewer groups than
+    requested.
 
     Args:
         sampled: groups sampled in this call.
