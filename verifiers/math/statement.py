@@ -40,12 +40,12 @@ from rlvr.verifiers.math.latex.tree import Written, has
 __all__ = [
     "as_tree",
     "in_degrees",
+    "inside_of",
     "leaves",
     "name_tree",
     "significant_digits",
     "tree_of",
     "tree_or_none",
-    "inside_of",
 ]
 
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
