@@ -228,13 +228,14 @@ if os.fork() == 0:
 _BURN: Final = "import os\nos.fork()\nwhile True: pass"
 _SLEEP: Final = "import time\ntime.sleep(60)"
 _HOARD: Final = """
-import os
+import os, time
 reading, writing = os.pipe()
 child = os.fork()  # each of the two stays under the limit
 hoard = bytearray(44 << 20)
 for i in range(0, len(hoard), 4096): hoard[i] = 1
 os.close(writing)
-os.wait() if child else os.read(reading, 1)  # until the other holds its own, however late
+os.read(reading, 1)  # until the other holds its own, however late
+time.sleep(2)  # a limit that is sampled has to see both
 """
 _FLOOD: Final = "while True: print('x' * 4096)"
 _FORKS: Final = """
