@@ -29,6 +29,21 @@ _SETTINGS_OF_FLAGS: Final = {
     "template_option": "template_options",
 }
 """Flags that set one entry of a setting."""
+_GONE: Final = {
+    **dict.fromkeys(
+        ("advantage", "objective", "group_baseline", "preference", "preference_loss"),
+        "--algorithm NAME (`rlvr algorithms`)",
+    ),
+    **dict.fromkeys(
+        ("correction_kind", "correction_level", "correction_low", "correction_high"),
+        "--correction LEVEL:KIND:BOUNDS",
+    ),
+    "minibatch": "--updates, their number",
+    "preference_beta": "--beta",
+    "max_rounds": "--max-tries",
+    "token_logprobs": "--step-files",
+}
+"""Flags of 0.1.0 → what does their job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +132,7 @@ class Sources:
 
         Raises:
             UsageError: the file cannot be read, or has what no run has; there is no such algorithm;
-                or a flag is a number of other algorithms.
+                or a flag is gone, or a number of other algorithms.
         """
         path = None if (text := _value_of("config", argv)) is None else Path(text)
         below = "dapo" if default is None else default.algorithm
@@ -125,6 +140,8 @@ class Sources:
         chosen = _value_of("algorithm", argv) or file_settings.get("algorithm", below)
         algorithm = load_algorithm(chosen) if isinstance(chosen, str) else chosen
         flags = _flags_of(argv)
+        for gone in sorted(flags & _GONE.keys()):
+            raise UsageError(f"{flag_of(gone)} is gone; give {_GONE[gone]}")
         _require_numbers(flags, algorithm)
         return cls(algorithm, path, frozenset(flags), file_settings, default, name)
 

@@ -6,6 +6,7 @@ from dataclasses import fields
 import pytest
 
 from rlvr.cli import main
+from rlvr.cli.run_settings import _GONE
 from rlvr.cli.train_help import GROUPS
 from rlvr.train.config import Config
 
@@ -58,3 +59,13 @@ def test_a_group_that_there_is_not_is_one_line(capsys):
     said = capsys.readouterr().err
     assert "did you mean 'optimiser'" in said
     assert said.count("\n") == 1
+
+
+def test_a_flag_that_went_is_named_with_what_does_its_job(capsys):
+    """One line, whatever else is missing; none of them is a flag again."""
+    page = _page(capsys, "--help-all")
+    for name, instead in _GONE.items():
+        flag = f"--{name.replace('_', '-')}"
+        assert f"{flag} " not in page
+        assert main(["train", flag, "4"]) == 2
+        assert capsys.readouterr().err == f"rlvr: {flag} is gone; give {instead}\n"
