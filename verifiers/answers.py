@@ -190,6 +190,7 @@ _HEADING_END = re.compile(r"[*_: \t\r\n]*")  # of a bold heading
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n")
 # the name in front of a box: `x_1 = \boxed{3}` and "Area: $\boxed{3}"
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
+_PART_BEFORE = re.compile(r"(\([a-h]\) )[*_]{0,2}\$?$")  # (a) \boxed{3}
 _FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 _LONGEST_FORMULA = 2000  # characters
 # "-1,200", "$5", "3/4" and "50%"; not the 2 of "x2" nor the 5 of "1.5"
@@ -682,6 +683,8 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
 
 def _name_before(text: str, at: int) -> str:
     # 30 characters: more than the longest name and its sign
+    if part := _PART_BEFORE.search(text, max(0, at - 30), at):
+        return part[1]
     name = _NAME_BEFORE.search(text, max(0, at - 30), at)
     return f"{name[1]} = " if name else ""
 

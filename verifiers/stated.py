@@ -175,7 +175,9 @@ _CONTRASTS = _words(
 _CASE_MARKS = _CONTRASTS | _KINDS
 # quick looks
 _JUDGING = frozenset().union(_NOT, _BAD, _TAKES_BACK, _DROPS, _ASIDES, _SEVERAL, ("would",))
-_NAMING = frozenset().union(_TURNS, _MODAL, _NOUNS, _POSSIBLE, _BESIDE, ("mean", "meant", "accept"))
+_NAMING = frozenset().union(
+    _TURNS, _MODAL, _NOUNS, _POSSIBLE, _BESIDE, _words("mean meant accept fact")
+)
 _TURNING = _JUDGING | _NAMING | {"for"}
 _FAR = (_NOUNS | _TURNS | _DROPS | _BAD | _TAKES_BACK) - {"no", "non"}
 _ENDS_DENIAL = _EXCEPT | _OR | _SAYS | _NOT | _MISLEADS | {"from", "below", "above"}
@@ -317,7 +319,7 @@ def _tokens(text: str) -> list[str]:
         .replace("*", " ")
         .replace('"', " ")
     )
-    text = text.replace("in which case", "otherwise")
+    text = text.replace("in which case", "otherwise").replace("but in fact", "but actually")
     text = text.replace(", dass", " dass")
     if not text.isascii():
         text = text.replace(", что", " что")
@@ -482,6 +484,8 @@ def _read_clause(
         for at in range(1, len(words)):
             if words[at] in _NOUNS and words[at - 1] in _DETERMINERS:
                 return _name(_walk(words, at + 1), answer, False, False)
+    if words[0] in _DROPS and words[0] != "never" and len(words) == 1 and near:
+        return -1  # "Please disregard."
     if words[0] in _DROPS and not (_DETERMINERS | _PRONOUNS | {"mind"}).isdisjoint(words[1:2]):
         return -1 if len(words) == 2 or not (_NOUNS | {"out"}).isdisjoint(words[2:4]) else 0
     if words[0] in _SPEAKERS and not modal:
@@ -553,7 +557,7 @@ def _walk(words: Sequence[str], at: int, bad: Collection[str] = _BAD) -> int | s
         if word in _NOT:
             sign = -sign
         elif word in _GOOD or word in bad:
-            if following in _CASES or _value(following):
+            if following in _CASES or (_value(following) and word not in _TAKES_BACK):
                 is_unreal = following == "if" and word in _GOOD and "would" in words[:at]
                 return -1 if is_unreal else 0
             tail = words[at + 1 :]

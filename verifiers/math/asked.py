@@ -12,6 +12,8 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.canonical import factors_of, linear, written_value
 from rlvr.verifiers.math.finished import is_written_out
+from rlvr.verifiers.math.forms import Form, Quantity
+from rlvr.verifiers.math.given import asked_for
 from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
     EULER,
@@ -23,15 +25,17 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.remarks import question
-from rlvr.verifiers.math.statement import in_degrees, inside_of, leaves
+from rlvr.verifiers.math.shapes import is_relation
+from rlvr.verifiers.math.statement import as_tree, in_degrees, inside_of, leaves, tree_or_none
 from rlvr.verifiers.math.units import canonical, measure
 
-__all__ = ["FORMS", "NamedForm", "named_units", "not_as_asked"]
+__all__ = ["FORMS", "NamedForm", "named_units", "names_another", "not_as_asked"]
 
 _LARGEST_PRIME = 10**9
 # What a question has that a sign around its number answers: 12%, 12 times, 5:14, 45°.
 _SIGNS = {
-    "percent": re.compile(r"per ?cent|%|\bpct\b", re.IGNORECASE),
+    # 15% of 240 asks for no percentage
+    "percent": re.compile(r"(?<!\d)(?<!\d[ \\])(?:per ?cent|\\?%|\bpct\b)", re.IGNORECASE),
     "time": re.compile(r"\btimes?\b|\boften\b", re.IGNORECASE),
     "ratio": re.compile(r"\bratio|\bodds|proportion|\bscale|\d ?: ?\d", re.IGNORECASE),
     "degree": re.compile(
@@ -42,6 +46,13 @@ _SIGNS = {
 _SOLVED_FOR = re.compile(
     r"\b[Ss]olve\b[^.?]{0,60}? for \$?\\?([A-Za-z]\w{0,6})\b|\b([a-zA-Z])\$? in terms of"
 )
+_OF_FUNCTION = re.compile(r"'|\^ ?\{? ?-1|[a-zA-Z] ?\( ?[a-zA-Z] ?\(|\\circ")
+_TERM = re.compile(r"\b(\d+)(?:st|nd|rd|th) term\b|\bfirst (\d+) terms\b")
+_INDEX = re.compile(r"[a-zA-Z]_\{?(\d+)\}?")
+_HOW_MANY = re.compile(
+    r"(?i)\bhow many ((?!(?:does|is|was|has)\b)[a-z]+(?:s|people|children|men|women)\b[^?]*)"
+)
+_DIMENSIONS = {"unit^2": ("area", "volume"), "unit^3": ("volume", "area")}
 _IN_UNIT = re.compile(
     r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
 )
@@ -85,7 +96,9 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
             return form.name
     if (sign := _sign_around(answer, reference)) and not _SIGNS[sign].search(question(prompt)):
         return "a plain number"
-    return "" if _is_in_unit(answer, reference, prompt) else "another unit"
+    if _counts_another(answer, prompt) or not _is_in_unit(answer, reference, prompt):
+        return "another unit"
+    return ""
 
 
 def _sign_around(answer: Node, reference: Node) -> str:
@@ -110,6 +123,41 @@ def _is_for_another(answer: Node, reference: Node, prompt: str) -> bool:
     return reference.value in due and answer.value != reference.value
 
 
+def names_another(answer: Form, reference: Form, prompt: str, same: Callable[..., bool]) -> bool:
+    """Whether an answer is an equation for something else than the prompt asks for by a formula:
+    `x + y = 5`, where $xy$ is asked for, and a_4 beside the 5th term.
+
+    Args:
+        answer, reference: their forms.
+        prompt: the text of the prompt.
+        same: whether two trees have one value.
+    """
+    if not isinstance(reference, Quantity) or is_relation(reference) or "=" not in answer.text:
+        return False
+    whole = tree_or_none(answer)
+    if whole is None or whole.op != "rel" or whole.value != ("=",):
+        return False
+    side, text = whole.args[0], answer.text.partition("=")[0].strip()
+    terms = {int(first or second) for first, second in _TERM.findall(prompt)}
+    if terms and (index := _INDEX.fullmatch(text)):
+        return int(index[1]) not in terms and not ("_0" in prompt and int(index[1]) + 1 in terms)
+    asked, names = asked_for(prompt), _heads(side)
+    if not asked or not names or side in asked or r"\angle" in text:
+        return False
+    if free_symbols(as_tree(reference)) and not _OF_FUNCTION.search(text):
+        return False
+    if side.op == "sym" and all(part.op == "sym" for part in asked):
+        heads = {part.value.partition("_")[0] for part in asked}
+        if side.value[:1] in heads:  # x_1 is one of the x that are asked for, and no a_4 is a_5
+            return "_" in side.value and all("_" in part.value for part in asked)
+        return re.search(rf"(?<![\w\\]){re.escape(side.value)}(?!\w)", prompt) is not None
+    return any(names <= _heads(part) for part in asked) and not any(same(side, p) for p in asked)
+
+
+def _heads(tree: Node) -> set[str]:
+    return {name.partition("_")[0].rstrip("'") for name in free_symbols(tree)}
+
+
 @lru_cache(maxsize=512)
 def _named_forms(prompt: str) -> tuple[NamedForm, ...]:
     return tuple(form for form in FORMS if form.asks.search(prompt))
@@ -123,6 +171,19 @@ def named_units(prompt: str) -> frozenset[str | None]:
         prompt: its text.
     """
     return frozenset(map(canonical, _IN_UNIT.findall(prompt)))
+
+
+def _counts_another(answer: Node, prompt: str) -> bool:
+    """25 boys, where the prompt speaks of boys and asks how many girls there are; cubic units of an
+    area."""
+    unit = str(answer.value) if answer.op == "unit" else ""
+    if unit in _DIMENSIONS:
+        own, other = _DIMENSIONS[unit]
+        return own not in prompt and re.search(rf"\b{other}\b", prompt) is not None
+    if not unit or measure(unit) or (asked := _HOW_MANY.search(question(prompt))) is None:
+        return False
+    counted = re.compile(rf"\b{re.escape(unit)}(?:s|es)?\b", re.IGNORECASE)
+    return bool(counted.search(prompt)) and not counted.search(asked[1])
 
 
 def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
@@ -440,6 +501,29 @@ FORMS = (
         _has_no_half,
         "17:30",
         r"5:30\text{ PM}",
+    ),
+    NamedForm(
+        "a function by cases",
+        _pattern(r"\bas a piecewise|\bpiecewise (?:function|form|definition)"),
+        lambda tree: tree.op == "cases",
+        r"\begin{cases}x&x\ge0\\-x&x<0\end{cases}",
+        "|x|",
+    ),
+    NamedForm(
+        "slope and intercept",
+        _pattern(r"\bslope[- ]intercept form"),
+        lambda tree: tree.op != "rel",
+        "y=2x-1",
+        "2x-y=1 | y+1=2x",
+    ),
+    NamedForm(
+        "one logarithm",
+        _pattern(r"\bsingle log"),
+        lambda tree: (
+            sum(node.op == "log" or node.value in ("ln", "log") for node in walk(tree)) == 1
+        ),
+        r"\log_2\frac{x}{y}",
+        r"\log_2x-\log_2y",
     ),
     NamedForm(
         "polar form",

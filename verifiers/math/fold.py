@@ -210,6 +210,14 @@ _PLAIN_SIGNS = swaps(
 )
 _MARKUP = swaps(
     ("{,}", r"(?<=\d)\{,\}(?=\d)", "."),  # 3{,}14: before three digits it groups
+    ("{.}", r"(?<=\d)\{\.\}(?=\d)", "."),
+    (r"\mathrm ", r"\\mathrm (?=[a-zA-Z](?![a-zA-Z]))", ""),  # \mathrm e
+    (  # \left\{\begin{array}{ll} … \end{array}\right.
+        "{array}",
+        r"\\left\s?\\\{\s?\\begin\{array\}\s?\{[lcr ]{1,6}\}((?:(?!\\end).)*)"
+        r"\\end\{array\}\s?\\right\s?\.",
+        r"\\begin{cases}\1\\end{cases}",
+    ),
     ("{:}", r"(?<![a-zA-Z])\{:\}", ":"),
     (r"\genfrac", r"\\genfrac\s?\{\}\s?\{\}\s?\{[^{}]*\}\s?(?:\{\d?\}|\d)", r"\\frac"),
     (  # 0.\dot{1}4285\dot{7}: the first and the last digit of a period
@@ -348,7 +356,7 @@ _BECOMES = (
             flatfrac \frac  nleq >  nleqslant >  ngeq <  ngeqslant <  nless \ge  ngtr \le  leq \le
             leqslant \le  geq \ge  geqslant \ge  lt <  gt >  neq \ne  lVert \|  rVert \|  Vert \|
             colon :  lbrace \{  rbrace \}  lbrack [  rbrack ]  textdollar $  dbinom \binom
-            tbinom \binom  overrightarrow \vec  top T  intercal T  rightarrow \to
+            tbinom \binom  overrightarrow \vec  top T  intercal T  Pr P  rightarrow \to
             longrightarrow \to  lvert |  rvert |  vert |  mid |  ldots \dots  cdots \dots  ast *
             % %  degree ^\circ  # #  varnothing \emptyset  lor \vee  land \wedge  cupdot \cup
             bigcup \cup  bigcap \cap  backslash \setminus  & ,  pounds £  euro €  cdotp \cdot

@@ -29,7 +29,7 @@ from rlvr.verifiers.math.statement import as_tree, inside_of, leaves, tree_or_no
 from rlvr.verifiers.math.units import TEMPERATURES, measure
 from rlvr.verifiers.math.words import number, number_words
 
-__all__ = ["facts", "formulas", "is_given", "is_other_option", "options"]
+__all__ = ["asked_for", "facts", "formulas", "is_given", "is_other_option", "options"]
 
 # The end of a long prompt holds its question; what lies before is not read.
 _MOST_CHARS = 20_000  # of a prompt
@@ -74,6 +74,13 @@ _OPTION = re.compile(
     r"(?:\(([A-J])\)|(?<![A-Za-z0-9\\$])([A-J])[.):](?=[\s$]))\s{0,2}\}?"
 )
 _AROUND_OPTION = re.compile(r"^(?:[\s~,:.$]|\\q?quad|\\[ ,;])+|(?:[\s~,;.$]|\\q?quad|\\[ ,;])+$")
+# "Find $xy$", "what is the value of $f(2)$": what an equation must begin with
+_ASKED_FOR = re.compile(
+    r"\b(?:find|compute|evaluate|determine|calculate|report|give|what is|value of)(?: the)?"
+    r"(?: exact| numerical)?(?: value)?(?: of)? (?:\$|\\\()([^$]{1,80}?)(?:\$|\\\))",
+    re.IGNORECASE,
+)
+_DERIVATIVE = re.compile(r"'|\\frac ?\{ ?d")
 _RATIO = re.compile(r"\b(\d+) to (\d+)\b")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))
 _GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "family"))
@@ -239,6 +246,21 @@ def _of_formula(text: str) -> tuple[frozenset[Any], bool]:
     relations = [balance(node) for node in inner if node.op == "rel"]
     spellings = frozenset((*map(spelling, inner), *relations, ("text", squeeze(form.text))))
     return spellings, tree.op == "rel"
+
+
+@lru_cache(maxsize=512)
+def asked_for(prompt: str) -> tuple[Node, ...]:
+    """The formulas whose value a prompt asks for, but for derivatives.
+
+    Args:
+        prompt: its text; of a long one the end counts.
+    """
+    found = _ASKED_FOR.findall(prompt[-_MOST_CHARS:])
+    texts = [text for text in found if not _DERIVATIVE.search(text)]
+    try:
+        return tuple(filter(None, map(tree_or_none, map(read, texts[-1:]))))
+    except TooLarge:
+        return ()
 
 
 def formulas(prompt: str) -> list[str]:

@@ -220,6 +220,9 @@ class _Comparison:
             same_name = (
                 b if a.name == b.name or _are_roots_of(a.name, b.name) else renamed_function(b, a)
             )
+            kinds = {form_kind(a.body), form_kind(b.body)}
+            if same_name and kinds == {"list", "()"} and a.name[:1] != "(":
+                return _DIFFERENT_KIND  # m = -2, 6 is no -2 < m < 6
             return self.decide(a.body, same_name.body) if same_name else judged(False, "name")
         if isinstance(a, Named) and is_region(a) and is_unsolved(b):
             return self._ask(a.body, b)  # never the other way: an answer has to be solved
@@ -331,6 +334,8 @@ class _Comparison:
                 return self._in_order(*(tuple(map(_body, side.items)) for side in (a, b)))
             if named == [True, False]:
                 a = without_indices(a, b) or a
+            if named == [False, True] and a.kind == "set" and labels_bind(b):
+                return _DIFFERENT_KIND  # {1, 2} says not which is x
             return self._decide_unordered(a, b)
         if kinds == {"row", "[]"}:  # [[1, 2], [3, 4]] against a matrix
             return self._in_order(a.items, b.items)
@@ -481,7 +486,8 @@ def _are_no_names(a: Named, b: Named) -> bool:
 
 def _is_no_interval(region: Form, other: Form) -> bool:
     """-2 < x < 3 has the two numbers of `x = -2, y = 3` and of a vector, and is neither."""
-    if not is_region(region) or region.text.startswith("("):  # (x, y) = (-2, 3) is a pair
+    # (x, y) = (-2, 3) is a pair, and V = (2, -5) a point
+    if not is_region(region) or region.text.startswith("(") or "=" in region.text:
         return False
     if isinstance(other, Items) and other.kind == "()":  # 2 < x < 1 holds nothing, (2, 1) is a pair
         ends = [end.value for end in other.items if isinstance(end, Quantity)]

@@ -27,6 +27,7 @@ from rlvr.verifiers.math.forms import (
     Named,
     Quantity,
     form_kind,
+    members,
     pair,
 )
 from rlvr.verifiers.math.intervals import pieces
@@ -68,13 +69,16 @@ _NAME = re.compile(
     r"(?:\"?[A-Za-z]{1,20}\"?"
     rf"|{_ARROW}"
     r"|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
-    rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?, ?\d)? ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
+    rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?[,/] ?\d)? ?\}}|\{{? ?\"\w{{1,8}}\" ?\}}?))?'? ?"
+    rf"(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
     r"|[fgh] ?\( ?[fgh] ?\( ?[a-z] ?\) ?\)"
     r"|\( ?[fgh] ?(?:\\circ|\+|-|\\cdot)? ?[fgh] ?\) ?\( ?[a-z] ?\)"
     r"|\\sigma ?\^ ?(?:2|\{ ?2 ?\})|(?:\{ ?\} ?)?\^ ?\{? ?\d{1,4} ?\}? ?[CP] ?_ ?\{? ?\d{1,4} ?\}?"
     rf"|{_ARROW} ?(?:\\cdot|\\times) ?{_ARROW}"
-    r'|[A-Za-z] ?\( ?"[^"()=]{1,60}" ?\)|"[A-Za-z]{1,20}" ?\([^()=]{1,60}\)'  # P("both red")
+    r'|[A-Za-z] ?\( ?(?:\d{1,3} ?)?"[^"()=]{1,60}" ?\)'  # P("both red")
+    r'|"[A-Za-z]{1,20}" ?(?:[\[(](?:[^()=\[\]]|\([^()=\[\]]{1,40}\)){1,60}[\])]|[A-Z])'
+    r'|"[A-Za-z]{1,20}[- ][A-Za-z]{1,20}"'
     r"|\\int(?![a-zA-Z])[^=]{1,200}?d ?[a-z]"
 )
 _ALSO_NAMES = frozenset(("i", "e"))
@@ -158,6 +162,11 @@ def _is_closed(form: Form) -> bool:
     return tree is not None and not free_symbols(tree)
 
 
+def _have_same_letters(forms: Sequence[Form]) -> bool:
+    trees = list(map(tree_or_none, forms))
+    return None not in trees and len({frozenset(free_symbols(tree)) for tree in trees if tree}) == 1
+
+
 def _worth(form: Form) -> Fraction | int | None:
     """5% is 1/20 in a chain."""
     if not isinstance(form, Quantity) or form.value is None:
@@ -202,11 +211,11 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
         if values[0] is None and len({value for value in values if value is not None}) < 2:
             return Quantity(text, text, sides=forms)
     distinct = {value for value in values if value is not None}
-    if name is not None and len(distinct) < 2 and None in values and all(map(_is_closed, forms)):
+    if name is not None and len(distinct) < 2 and None in values and _have_same_letters(forms):
         equation = "=".join(sides)
         return Named(
             text, name, Quantity(equation, equation, sides=forms)
-        )  # AB = \sqrt{20} = 2\sqrt5
+        )  # AB = \sqrt{20} = 2\sqrt5, f(x) = 3(x - 1) + 4 = 3x + 1
     return Flawed(text, "chain")
 
 
@@ -321,7 +330,8 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
 
 
 def _list(items: Sequence[Form]) -> Items:
-    return Items(" , ".join(item.text for item in items), "list", tuple(items))
+    each = tuple(member for item in items for member in members(item))
+    return Items(" , ".join(item.text for item in items), "list", each)
 
 
 def _region(bodies: list[Form], signs: Sequence[str]) -> Items:

@@ -431,7 +431,8 @@ def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
     if total:
         return total, other
     parts_of_other = _COMMA_OR_AND.split(other.text)
-    if len(parts_of_other) > 1 and has_exact_value(other):
+    starts_with_zero = any(len(part) > 1 and part[0] == "0" for part in parts_of_other)
+    if len(parts_of_other) > 1 and has_exact_value(other) and not starts_with_zero:
         items = tuple(literal(part) or quantity(part) for part in parts_of_other)
         return sequence, Items(other.text, "list", items)
     return (sequence.items[0], other) if len(sequence.items) == 1 else None
@@ -486,7 +487,10 @@ def renamed_function(form: Named, other: Named) -> Named | None:
     names = name_tree(form), name_tree(other)
     (mine, old), (head, new) = map(_head, names)
     graph = any(arg in names for name in names for arg in name.args[:-1])
-    if {form.name, other.name} == {"y", "f(x)"} or (graph and mine == head):
+    is_graph = "y" in (form.name, other.name) and any(
+        name.endswith("(x)") for name in (form.name, other.name)
+    )
+    if is_graph or (graph and mine == head):
         return form  # the graph of f, and y(x) for y
     if (
         not old

@@ -24,11 +24,11 @@ from rlvr.verifiers.answers import (
 )
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
-from rlvr.verifiers.math.asked import not_as_asked
+from rlvr.verifiers.math.asked import names_another, not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word, form_kind
-from rlvr.verifiers.math.given import is_given, is_other_option
+from rlvr.verifiers.math.given import is_given, is_other_option, options
 from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
 from rlvr.verifiers.math.normal import decide_forms
@@ -59,6 +59,7 @@ _FOR_SETS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SEVERAL = frozenset(("list", "set", "()"))
+_OF_PARTS = re.compile(r"\(a\).*\(b\)", re.DOTALL)
 
 
 _Stated: TypeAlias = tuple[Extraction, str]
@@ -366,11 +367,15 @@ def _decide(form: Form, right: Form, policy: MathPolicy) -> Decision:
         return Decision(False, f"limit: {limit}")
 
 
-def _is_alternative(form: Form, right: Form) -> bool:
-    """2 or 3 beside what holds both: a set, a pair, a mean and a deviation."""
+def _is_alternative(form: Form, right: Form, prompt: str) -> bool:
+    """2 or 3 beside what holds both: a set, a pair, a mean and a deviation, parts of a question."""
     if " ; " not in form.text or not isinstance(form, Items) or not isinstance(right, Items):
         return False
-    holds_both = form_kind(right) in ("set", "()") or any(isinstance(x, Named) for x in right.items)
+    holds_both = (
+        form_kind(right) in ("set", "()")
+        or any(isinstance(x, Named) for x in right.items)
+        or _OF_PARTS.search(prompt) is not None
+    )
     is_named = any(isinstance(item, Named) for item in form.items)
     return holds_both and form_kind(form) not in ("set", "()") and not is_named
 
@@ -477,13 +482,17 @@ def _is_plainly_finished(answer: str, right: str, known: bool) -> bool:
 def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str:
     """Why a right answer is not paid; "" where it is."""
     stated, reference = as_tree(as_stated(form, right)), as_tree(right)
-    if _is_alternative(form, right):
+    if _is_alternative(form, right, prompt):
         return "different-kind"  # 2 or 3 is one of them
     is_measured = isinstance(right, Quantity) and bool(right.unit) and measure(right.unit)
     if r"\approx" in form.text and not (
         is_measured or "." in right.text or r"\approx" in right.text or _ROUNDS.search(prompt)
     ):
         return "unfinished: it is only about the value"
+    if stated.op == reference.op == "choice" and stated.args and prompt:
+        said = options(prompt).get(str(stated.value))  # 2 + 5, beside C. 7
+        if said and (left := unfinished(stated.args[0], as_tree(said), policy)):
+            return f"unfinished: {left}"
     if left := unfinished(stated, reference, policy):
         return f"unfinished: {left}"
     if not prompt:
@@ -493,13 +502,16 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
     # Both as it stands and as what it states: either may stand in the prompt.
     trees = {as_tree(form), stated}
 
-    def has_value(part: Node) -> bool:
-        decision = decide_forms(built(part), right, policy)
+    def is_same(part: Node, other: Form) -> bool:
+        decision = decide_forms(built(part), other, policy)
         if decision == UNDECIDED and policy.symbolic:
-            decision = symbolic.decide(built(part), right, policy)
+            decision = symbolic.decide(built(part), other, policy)
         return bool(decision.equal)
 
-    if any(is_given(tree, reference, prompt, has_value) for tree in trees):
+    if names_another(form, right, prompt, lambda a, b: is_same(a, built(b))):
+        return "different-name"
+
+    if any(is_given(tree, reference, prompt, lambda part: is_same(part, right)) for tree in trees):
         return "given: it stands in the prompt"
     if is_other_option(stated, prompt):
         return "different-text"
