@@ -1,6 +1,6 @@
 """Is the wheel whole, and does it hold nothing but rlvr?
 
-    python .ci/check_wheel.py dist/rlvr-0.1.0-py3-none-any.whl [UNPACK_TO]
+    python .ci/check_wheel.py dist/rlvr-0.2.0-py3-none-any.whl [UNPACK_TO]
 
 With UNPACK_TO it also unpacks the wheel there, laid out for mypy and import-linter.
 """
