@@ -52,6 +52,7 @@ _INDEX = re.compile(r"[a-zA-Z]_\{?(\d+)\}?")
 _HOW_MANY = re.compile(
     r"(?i)\bhow many ((?!(?:does|is|was|has)\b)[a-z]+(?:s|people|children|men|women)\b[^?]*)"
 )
+_MONEY = frozenset(("cent", "dollar", "euro"))
 _DIMENSIONS = {"unit^2": ("area", "volume"), "unit^3": ("volume", "area")}
 _IN_UNIT = re.compile(
     r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
@@ -138,6 +139,7 @@ def names_another(answer: Form, reference: Form, prompt: str, same: Callable[...
     if whole is None or whole.op != "rel" or whole.value != ("=",):
         return False
     side, text = whole.args[0], answer.text.partition("=")[0].strip()
+    side = side.args[0] if side.value == "abs" else side  # |AC| = 13
     terms = {int(first or second) for first, second in _TERM.findall(prompt)}
     if terms and (index := _INDEX.fullmatch(text)):
         return int(index[1]) not in terms and not ("_0" in prompt and int(index[1]) + 1 in terms)
@@ -151,7 +153,18 @@ def names_another(answer: Form, reference: Form, prompt: str, same: Callable[...
         if side.value[:1] in heads:  # x_1 is one of the x that are asked for, and no a_4 is a_5
             return "_" in side.value and all("_" in part.value for part in asked)
         return re.search(rf"(?<![\w\\]){re.escape(side.value)}(?!\w)", prompt) is not None
-    return any(names <= _heads(part) for part in asked) and not any(same(side, p) for p in asked)
+    if not all(names <= _heads(part) or _is_segment(side, part) for part in asked):
+        return False
+    return not any(same(side, part) for part in asked)
+
+
+def _is_segment(*trees: Node) -> bool:
+    """AB and AC."""
+    return all(
+        tree.op == "mul" and len(tree.args) == 2 and str(arg.value).isupper()
+        for tree in trees
+        for arg in tree.args or (tree,)
+    )
 
 
 def _heads(tree: Node) -> set[str]:
@@ -180,7 +193,9 @@ def _counts_another(answer: Node, prompt: str) -> bool:
     if unit in _DIMENSIONS:
         own, other = _DIMENSIONS[unit]
         return own not in prompt and re.search(rf"\b{other}\b", prompt) is not None
-    if not unit or measure(unit) or (asked := _HOW_MANY.search(question(prompt))) is None:
+    if not unit or (asked := _HOW_MANY.search(question(prompt))) is None:
+        return False
+    if measure(unit) and measure(canonical(asked[1].split()[0]) or ""):
         return False
     counted = re.compile(rf"\b{re.escape(unit)}(?:s|es)?\b", re.IGNORECASE)
     return bool(counted.search(prompt)) and not counted.search(asked[1])
@@ -197,7 +212,16 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
     measurable = {name for name in named if name and measure(name)}
     due = {unit} if unit else measurable
     sizes = set(map(measure, due)) - {None}  # kph is km/h
-    return answer.value in due or measure(answer.value) in sizes or not measurable
+    # cents per ounce
+    is_price = answer.value in _MONEY and any(f"{answer.value} / " in str(n) for n in named)
+    of_stuff = str(answer.value).partition(" ")[0] in due  # cups of sugar
+    return (
+        answer.value in due
+        or of_stuff
+        or is_price
+        or measure(answer.value) in sizes
+        or not measurable
+    )
 
 
 def _numbers(tree: Node) -> list[Node]:

@@ -330,7 +330,10 @@ class _Comparison:
             )
         if kinds <= _UNORDERED:
             named = [any(isinstance(item, Named) for item in side.items) for side in (a, b)]
-            if len(a.items) == len(b.items) and _are_labelled(a) != _are_labelled(b) and all(named):
+            is_one_labelled = _are_labelled(a) != _are_labelled(b) and all(named)
+            if len(a.items) == len(b.items) and is_one_labelled:
+                if sorted(_initials(a)) == sorted(_initials(b)) and _initials(a) != _initials(b):
+                    return _DIFFERENT_KIND  # w = 12, l = 5 is no length 12, width 5
                 return self._in_order(*(tuple(map(_body, side.items)) for side in (a, b)))
             if named == [True, False]:
                 a = without_indices(a, b) or a
@@ -516,6 +519,10 @@ def _are_labelled(sequence: Items) -> bool:
     )
 
 
+def _initials(sequence: Items) -> list[str]:
+    return [item.name[:1] for item in sequence.items if isinstance(item, Named)]
+
+
 def _body(item: Form) -> Form:
     return item.body if isinstance(item, Named) else item
 
@@ -594,7 +601,8 @@ def _predicate(sentence: Word, other: str, words: int = 2) -> str:
 
     `other` is what it is compared with, whose own words are no doubt.
     """
-    subject, verb, predicate = _PAST.sub(" is ", sentence.plain).partition(" is ")
+    said = sentence.plain.replace("it's ", "it is ")
+    subject, verb, predicate = _PAST.sub(" is ", said).partition(" is ")
     if subject in _SUBJECTS:
         subject = f"the {subject}"
     noun, _, does = sentence.plain.partition(" ")

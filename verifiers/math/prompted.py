@@ -22,7 +22,7 @@ from rlvr.verifiers.math.given import formulas, options
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, num, replace_part, sym
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
-from rlvr.verifiers.math.quantity import read_based, read_measured
+from rlvr.verifiers.math.quantity import built, read_based, read_measured
 from rlvr.verifiers.math.reading import read_without_remark
 from rlvr.verifiers.math.shapes import letters, rename
 from rlvr.verifiers.math.statement import as_tree, name_tree
@@ -40,6 +40,9 @@ _ASKED_BASE = re.compile(
 )
 _NAMED_BASES = {"binary": 2, "octal": 8, "hexadecimal": 16}
 _DIGITS = re.compile(r"[0-9A-Fa-f]{1,40}")
+_ORDER = re.compile(
+    r"\b[Ww]hich\b[^.?]{0,40}\b(?:(?P<more>larger|greater|bigger)|smaller|less|fewer)\b"
+)
 # One of these may have another name, if neither name is the prompt's: letters that run through
 # numbers or along a line; and constants, or a sequence, beside letters that the prompt has.
 _RUNNING = frozenset("k l m n s t u x lambda mu alpha beta tau".split())
@@ -80,13 +83,18 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
         if based and based.value == form.value and int(base) in _asked_bases(prompt):
             yield right
     elif isinstance(right, Quantity) and right.value is not None and not right.unit:
-        measured = None if is_number else read_measured(form.text)
+        amount = form.body if isinstance(form, Named) else form  # T = 298 K
+        measured = None if is_number else read_measured(amount.text)
         if measured is not None and measured.unit in named_units(prompt):
             yield measured
     sides = form.sides if isinstance(form, Quantity) else ()
     asked = squeeze(sides[0].text) if len(sides) == 2 else ""
     if len(asked) > 1 and asked in map(squeeze, formulas(prompt)):
         yield sides[1]  # |z| = 5, where |z| is asked for
+    if not is_number and (order := _ORDER.search(prompt)):
+        tree = as_tree(form)
+        if tree.op == "rel" and tree.value in (("<",), (">",)):  # 5/8 > 3/5
+            yield built(tree.args[(tree.value == (">",)) is not (order["more"] is not None)])
     if not is_number:
         yield from _with_letters_of(form, right, prompt)
 

@@ -73,6 +73,11 @@ _GROUPED_LIST = re.compile(
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
 # Maximum: 5, "Area:" 12
 _LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
+# mean 72, The mean is 72, "vertical asymptote" x = 1: beside others
+_LABELLED = re.compile(
+    r'(?i)"?(?:the )?(?P<name>[a-z][a-z -]{2,24}?)(?: is| of)?"? ?'
+    r"(?P<value>(?:[-+\d\\(.]|[a-z] ?=).{0,80})"
+)
 # "the answer is" 5, "it diverges to" \infty: before a value alone.
 _STATED = re.compile(
     r'"?(?:(?:so|thus|hence|therefore),? ?)?'
@@ -202,11 +207,13 @@ _REMARKS = swaps(  # what says no more of the value
         for sign in ('"', " is ", " are ", " equals ")
     ),
     ("equals", r'\A"?([a-zA-Z])"? "?equals"? ?(?=[-+\d\\(])', r"\1 = "),
+    (" is ", r'\A"?([b-zB-HJ-Z])"? "?is"? ?(?=[-+\d\\(])', r"\1 = "),
     *(  # n = 1 "is the only solution"
         (
             sign,
-            r'(?<=[\w})\]]) "?is (?:the|our) (?:(?:only|final|required|unique|correct) ){0,2}'
-            r'(?:solution|answer|value|result|root|such \w+)"?\Z',
+            r'(?<=[\w})\]]) "?is (?:the|our) (?:(?:(?:only|final|required|unique|correct) ){0,2}'
+            r"(?:solution|answer|value|result|root|such \w+)|(?:smallest|largest|greatest|least)"
+            r'(?: such)?(?: \w+)?)"?\Z',
             "",
         )
         for sign in (" is the ", '"is ', " is our ")
@@ -254,6 +261,11 @@ _REMARKS = swaps(  # what says no more of the value
     ("xactly", r'(?i)\A(?:"exactly" ?|exactly )(?=[-+\d\\.($])', ""),
     ("xactly", r'(?i)\A"exactly (?=[\d$][^"]*"\Z)', '"'),
     (
+        "xactly",
+        r'(?i)\A"?exactly (?=(?:one|two|three|four|five|six|seven|eight|nine|ten)\b[^"]*"?\Z)',
+        lambda match: '"' if match[0][0] == '"' else "",
+    ),
+    (
         "T",
         (
             r"\A(?:[\[(](?P<list>[^\[\]();]{1,400},[^\[\]();]{1,400})[\])]"
@@ -271,7 +283,10 @@ _REMARKS = swaps(  # what says no more of the value
             r"(?:the (?:only )?|only )(?:(?:real|positive|possible|valid|integer) )?"
             r"(?:solution|root|answer|value)|"
             r'(?:with )?multiplicity \w{1,8}) ?\)? ?"'
-            r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))\Z'
+            r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\)'
+            r'|[,;]? ?"?[(;]? ?(?:(?:as|but|and|while|where) ?)?"? ?[a-z] ?= ?[^()",;=]{1,30} ?"'
+            r"(?:is |was )?(?:rejected|extraneous|discarded|not valid|does not satisfy[a-z ]{0,40})"
+            r'\)?"(?: ?\))?|[,;]? ?\(? ?"\(?reject(?:ing|ed)?" ?[a-z] ?= ?[^()",;=]{1,30}\)?)\Z'
         ),
         "",
     ),
@@ -373,7 +388,12 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
         return groups
     if any(part == r"\dots" for part in parts):
         parts = _counted_out(parts)
-    forms = list(map(_single, parts))
+    option = _CHOICE.match(parts[0])
+    if option and parts[0][option.end() :].strip(" .") and not any(map(_CHOICE.match, parts[1:])):
+        whole = text[option.end() :].strip(" :.")  # (C) I and III
+        if not (_NO_OPTION.match(whole) or _DENIED.match(whole) or option[0][-1:].islower()):
+            return Choice(text, next(filter(None, option.groups())).lower(), _read(whole), True)
+    forms = _labelled(parts, list(map(_single, parts)))
     # 30 or 30.0 is no hedge.
     if set(signs) == {";"} and (only := _twice_the_same(forms)) is not None:
         return only
@@ -387,6 +407,21 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
     return Items(text, "list", _flat(forms))
+
+
+def _labelled(parts: list[str], forms: list[Form]) -> list[Form]:
+    """`length 12, width 5`, where each part has a label, as if signs of equality stood there."""
+    named: list[Form] = []
+    for part, form in zip(parts, forms, strict=True):
+        label = _LABELLED.fullmatch(part) if isinstance(form, Word) else None
+        if label is None and not isinstance(form, Named):
+            return forms
+        name = label["name"].casefold() if label else ""
+        if _DOUBT.search(name) or SAYS_MORE.intersection(name.split()):
+            return forms
+        value = _single(label["value"]) if label else form
+        named.append(value if isinstance(value, Named) else Named(part, name, value))
+    return named
 
 
 def _twice_the_same(forms: list[Form]) -> Quantity | None:

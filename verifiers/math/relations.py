@@ -81,6 +81,7 @@ _NAME = re.compile(
     r'|"[A-Za-z]{1,20}[- ][A-Za-z]{1,20}"'
     r"|\\int(?![a-zA-Z])[^=]{1,200}?d ?[a-z]"
 )
+_AT = re.compile(r"[\w)}] (?:at|when|if|where) [a-zA-Z]\Z")
 _ALSO_NAMES = frozenset(("i", "e"))
 # A constant has a value already, so that π = 3 names nothing.
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
@@ -114,6 +115,8 @@ def equation(text: str, read: Reader) -> Form | None:
         return None
     if not all(parts):
         return Quantity(text, text)  # x = 5 =
+    if _AT.search(parts[0]):
+        return word(text)  # 3 at x = 6
     # `takewhile`: the names in front; behind the first value no name counts.
     names = list(itertools.takewhile(is_name, parts[:-1]))
     if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(read(parts[1])):

@@ -34,6 +34,17 @@ _LITTLE = frozenset(
 _REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
 # Yes, they are independent
 _YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^" ;]{1,20} [^";]{1,120})"?', re.IGNORECASE)
+# It is not divisible by 5, where it is asked whether it is
+_CLAIM = re.compile(
+    r'"?(?:it|they|this|that|the [a-z]{3,20}) (?:is|are|does|do|can|will|was|were|has|have)'
+    r"(?P<no> not|n't)? (?P<said>[^\",;]{2,60}?)[. ]{0,2}\"?",
+    re.IGNORECASE,
+)
+_ASKS_WHETHER = re.compile(
+    r"(?:\A|[.!?\n]\s{0,4})(?:Is|Are|Does|Do|Can|Will|Was|Were|Has|Have) (?![^?]{0,200} or )"
+    r"[^?.\n]{3,200}\?\s{0,4}\Z"
+)
+_TOKEN = re.compile(r"[^\W_]+")
 _DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|cannot|impossible)\b|n't", re.IGNORECASE)
 _HEDGES = frozenset(
     "but or if unless only maybe perhaps possibly sometimes except when yes true false".split()
@@ -57,13 +68,35 @@ _TOLD = re.compile(
 )
 _WHO = frozenset("she he it they we there you i the each".split())
 _COMPARES = frozenset("of than exceeds exceeded exceed".split())
+# 6, when x = 3, where the least value is asked for
+_WHERE = re.compile(
+    r'(?P<amount>[^",;()]{1,60}?)[" ,(]{1,4}(?:(?:which is |is )?(?:attained|reached|achieved) )?'
+    r'(?:at|when|for)"? ?[a-z] ?= ?[^",;()=<>]{1,30}[)"]{0,2}'
+)
+_EXTREME = re.compile(r"\b(?:minim|maxim|smallest|largest|greatest|least)", re.IGNORECASE)
+# in the year 1987, where the year is asked for
+_IN_YEAR = re.compile(
+    r'"?(?:in )?(?:the )?(?:year )?"? ?(\d{4})"?(?: "?(?:AD|CE)"?)?', re.IGNORECASE
+)
+# an increase of 12 %, It ends on March 14
+_CHANGED = re.compile(
+    r'"?(?:(?:it|they) )?(?:an? |the )?(increase|decrease|discount|drop|decline|growth|gain)[sd]? '
+    r'(?:of|by)"? ?([\d.]{1,12} ?%)',
+    re.IGNORECASE,
+)
+_DOES = re.compile(
+    r'"?(?:it|he|she|they|the [a-z]{3,20}) ([a-z]{3,20}?)s?(?: [oi]n| at)"? ?'
+    r'([A-Z\d][^";]{2,40})"?',
+    re.IGNORECASE,
+)
+_YEARLY = re.compile(r'([\d.]{1,12} ?%) ?"?(?:per (?:year|annum)|annually|p\.?a|a year)"?')
 # The series is convergent, converges by the ratio test
 _VERGE = re.compile(
     r'(?i)"?(?:(?:the |this )?(?:series|integral|sequence|sum|it) (?:is )?)?(con|di)verge(?:nt|s)?'
     r'(?: by the [a-z -]{3,30} test)?[. ]{0,2}"?'
 )
 _WHOLE = re.compile(r"-?\d[\d,]{0,20}")
-_COUNTED = re.compile(r'([-+]?\$?\d[\d.,:]*(?: ?%)?)[" ]{1,3}([A-Za-z][A-Za-z -]{2,60})"?')
+_COUNTED = re.compile(r'([-+]?\$?\d[\d.,:]*(?: ?%)?)[" ]{1,3}([^\W\d_](?:[^\W\d_]|[ -]){2,60})"?')
 
 
 def without_remark(text: str, prompt: str) -> str | None:
@@ -76,8 +109,24 @@ def without_remark(text: str, prompt: str) -> str | None:
     """
     if prompt and (answer := _noun(text, prompt)):
         return answer
+    if _EXTREME.search(prompt) and (where := _WHERE.fullmatch(text)):
+        return where["amount"]
+    if "year" in prompt and (year := _IN_YEAR.fullmatch(text)):
+        return year[1] if year[1] != text else None
+    if (changed := _CHANGED.fullmatch(text)) and changed[1].casefold() in prompt.casefold():
+        return changed[2]
+    if (does := _DOES.fullmatch(text)) and f" {does[1].casefold()} " in f" {_plain_words(prompt)} ":
+        return does[2]
+    if re.search(r"\brate\b|\binterest\b", prompt) and (yearly := _YEARLY.fullmatch(text)):
+        return yearly[1]
     if "verge" in prompt and (verge := _VERGE.fullmatch(text)):
         return f'"{verge[1].casefold()}verges"'
+    if prompt and (claim := _CLAIM.fullmatch(text)) and _ASKS_WHETHER.search(prompt):
+        asked, said = (
+            " ".join(_TOKEN.findall(part.casefold())) for part in (prompt, claim["said"])
+        )
+        if asked.endswith(f" {said}"):
+            return "no" if claim["no"] else "yes"
     if reply := _YES.fullmatch(text):
         is_denied = bool(_DENIAL.search(reply[2]))
         is_plain = _HEDGES.isdisjoint(_plain_words(reply[2]).split())
@@ -114,7 +163,9 @@ def without_remark(text: str, prompt: str) -> str | None:
 
 def _repeats(words: str, prompt: str) -> bool:
     """Whether the prompt has these words too, and none of them changes an answer."""
-    return f" {words} " in f" {_plain_words(prompt)} " and not _may_change(words)
+    known = f" {_plain_words(prompt)} "
+    is_known = f" {words} " in known or f" {words.removesuffix('s')} " in known  # 220 committees
+    return is_known and not _may_change(words)
 
 
 def _subject(text: str, prompt: str) -> str | None:
@@ -174,4 +225,4 @@ def question(prompt: str) -> str:
 
 
 def _plain_words(prompt: str) -> str:
-    return " ".join(re.findall(r"[a-z']+", prompt.casefold()))
+    return " ".join(re.findall(r"(?:[^\W\d_]|')+", prompt.casefold()))
