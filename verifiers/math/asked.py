@@ -139,14 +139,16 @@ def names_another(answer: Form, reference: Form, prompt: str, same: Callable[...
     if whole is None or whole.op != "rel" or whole.value != ("=",):
         return False
     side, text = whole.args[0], answer.text.partition("=")[0].strip()
-    side = side.args[0] if side.value == "abs" else side  # |AC| = 13
     terms = {int(first or second) for first, second in _TERM.findall(prompt)}
     if terms and (index := _INDEX.fullmatch(text)):
         return int(index[1]) not in terms and not ("_0" in prompt and int(index[1]) + 1 in terms)
     asked, names = asked_for(prompt), _heads(side)
     if not asked or not names or side in asked or r"\angle" in text:
         return False
+    side = side.args[0] if side.value == "abs" else side  # |AC| = 13
     if free_symbols(as_tree(reference)) and not _OF_FUNCTION.search(text):
+        return False
+    if side in asked:
         return False
     if side.op == "sym" and all(part.op == "sym" for part in asked):
         heads = {part.value.partition("_")[0] for part in asked}

@@ -73,7 +73,7 @@ _OPTION = re.compile(
     r"(?:\\(?:textbf|textrm|text|mathrm|mathbf)\s?\{\s?)?"
     r"(?:\(([A-J])\)|(?<![A-Za-z0-9\\$])([A-J])[.):](?=[\s$]))\s{0,2}\}?"
 )
-_AROUND_OPTION = re.compile(r"^(?:[\s~,:.$]|\\q?quad|\\[ ,;])+|(?:[\s~,;.$]|\\q?quad|\\[ ,;])+$")
+_AROUND_OPTION = re.compile(r"^(?:[\s~,:.$]|\\q?quad|\\[ ,;])+|(?:[\s~,;.?$]|\\q?quad|\\[ ,;])+$")
 # "Find $xy$", "what is the value of $f(2)$": what an equation must begin with
 _ASKED_FOR = re.compile(
     r"\b(?:find|compute|evaluate|determine|calculate|report|give|what is|value of)(?: the)?"
