@@ -486,6 +486,8 @@ def _read_clause(
                 return _name(_walk(words, at + 1), answer, False, False)
     if words[0] in _DROPS and words[0] != "never" and len(words) == 1 and near:
         return -1  # "Please disregard."
+    if words[0] in _DROPS and words[1:3] in (["what", "i"], ["all", "that"]):
+        return -1  # "Forget what I said."
     if words[0] in _DROPS and not (_DETERMINERS | _PRONOUNS | {"mind"}).isdisjoint(words[1:2]):
         return -1 if len(words) == 2 or not (_NOUNS | {"out"}).isdisjoint(words[2:4]) else 0
     if words[0] in _SPEAKERS and not modal:

@@ -48,12 +48,38 @@ _SOLVED_FOR = re.compile(
 )
 _OF_FUNCTION = re.compile(r"'|\^ ?\{? ?-1|[a-zA-Z] ?\( ?[a-zA-Z] ?\(|\\circ")
 _TERM = re.compile(r"\b(\d+)(?:st|nd|rd|th) term\b|\bfirst (\d+) terms\b")
+_NEXT = re.compile(r"\bnext (?:term|number) [^$]{0,40}\$([^$]{1,200}?), ?\\l?dots")
 _INDEX = re.compile(r"[a-zA-Z]_\{?(\d+)\}?")
+# \det A, "Var" (X), Perimeter: what an equation names, and how a prompt calls it
+_HEAD = re.compile(r'[\\"]?([A-Za-z]+)"?( ?\^)?')
+_CALLED = {
+    noun: noun
+    for noun in (
+        "determinant trace variance deviation median area perimeter circumference volume radius "
+        "diameter amplitude period"
+    ).split()
+} | {
+    "det": "determinant",
+    "tr": "trace",
+    "var": "variance",
+    "sigma^": "variance",
+    "s^": "variance",
+    "sigma": "deviation",
+    "mean": "mean|average|expect",
+    "average": "mean|average|expect",
+}
+_NOUNS = frozenset(_CALLED.values())
+_ROOTS = re.compile(r"[a-z]_\{?1\}? ?(?P<plus>\+)? ?(?:\\cdot ?)?[a-z]_\{?2\}?")
+_PRIMES = re.compile(r"(?<![a-zA-Z])[a-zA-Z]('{1,3})(?!\w)")
 _HOW_MANY = re.compile(
     r"(?i)\bhow many ((?!(?:does|is|was|has)\b)[a-z]+(?:s|people|children|men|women)\b[^?]*)"
 )
 _MONEY = frozenset(("cent", "dollar", "euro"))
-_DIMENSIONS = {"unit^2": ("area", "volume"), "unit^3": ("volume", "area")}
+_DIMENSIONS = {
+    "unit^2": ("area|surface", "volume|perimeter|circumference"),
+    "unit^3": ("volume|space", "area|perimeter|circumference"),
+}
+_PARTS_OF_YEAR = frozenset(("month", "week", "day"))
 _IN_UNIT = re.compile(
     r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
 )
@@ -135,11 +161,15 @@ def names_another(answer: Form, reference: Form, prompt: str, same: Callable[...
     """
     if not isinstance(reference, Quantity) or is_relation(reference) or "=" not in answer.text:
         return False
+    text = answer.text.partition("=")[0].strip()
+    if _is_called_otherwise(text, prompt):
+        return True
     whole = tree_or_none(answer)
     if whole is None or whole.op != "rel" or whole.value != ("=",):
         return False
-    side, text = whole.args[0], answer.text.partition("=")[0].strip()
+    side = whole.args[0]
     terms = {int(first or second) for first, second in _TERM.findall(prompt)}
+    terms |= {listed.count(",") + 2 for listed in _NEXT.findall(prompt)}
     if terms and (index := _INDEX.fullmatch(text)):
         return int(index[1]) not in terms and not ("_0" in prompt and int(index[1]) + 1 in terms)
     asked, names = asked_for(prompt), _heads(side)
@@ -158,6 +188,22 @@ def names_another(answer: Form, reference: Form, prompt: str, same: Callable[...
     if not all(names <= _heads(part) or _is_segment(side, part) for part in asked):
         return False
     return not any(same(side, part) for part in asked)
+
+
+def _is_called_otherwise(name: str, prompt: str) -> bool:
+    """\\sigma where the variance is asked for, x_1x_2 beside a sum, f' beside f''."""
+    if primes := _PRIMES.match(name):
+        asked = {*_PRIMES.findall(prompt), *["''"] * ("second deriv" in prompt)}
+        return bool(asked) and primes[1] not in asked
+    if roots := _ROOTS.fullmatch(name):
+        due, other = ("sum", "product") if roots["plus"] is None else ("product", "sum")
+        return due in prompt and other not in prompt
+    head = _HEAD.match(name)
+    called = _CALLED.get(head[1].casefold() + (head[2] or "").strip(), "") if head else ""
+    if not called or re.search(called, prompt, re.IGNORECASE):
+        return False
+    asked = question(prompt)
+    return any(re.search(rf"\b(?:{other})", asked, re.IGNORECASE) for other in _NOUNS)
 
 
 def _is_segment(*trees: Node) -> bool:
@@ -185,16 +231,23 @@ def named_units(prompt: str) -> frozenset[str | None]:
     Args:
         prompt: its text.
     """
-    return frozenset(map(canonical, _IN_UNIT.findall(prompt)))
+    named = frozenset(map(canonical, _IN_UNIT.findall(prompt)))
+    return named | {"year"} if "ow old" in prompt and named.isdisjoint(_PARTS_OF_YEAR) else named
 
 
 def _counts_another(answer: Node, prompt: str) -> bool:
     """25 boys, where the prompt speaks of boys and asks how many girls there are; cubic units of an
     area."""
     unit = str(answer.value) if answer.op == "unit" else ""
+    size = measure(unit) if unit else None
+    if size and [base for base, _ in size[1]] == ["m"]:
+        unit = f"unit^{size[1][0][1]}"
     if unit in _DIMENSIONS:
         own, other = _DIMENSIONS[unit]
-        return own not in prompt and re.search(rf"\b{other}\b", prompt) is not None
+        return (
+            not re.search(own, prompt)
+            and re.search(rf"\b(?:{other})\b", question(prompt)) is not None
+        )
     if not unit or (asked := _HOW_MANY.search(question(prompt))) is None:
         return False
     if measure(unit) and measure(canonical(asked[1].split()[0]) or ""):

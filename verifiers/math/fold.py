@@ -389,6 +389,8 @@ _DANGLING = re.compile(r"^ ?\\(?:also|either)(?![a-zA-Z])|\\(?:also|either) ?[.,
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _RELATION = re.compile(rf"=|{_INEQUALITY.pattern}")
 _DOLLAR = re.compile(r"(?<!\\)\$")
+# $5 that nothing closes; $x may have lost its second sign
+_MONEY = re.compile(r"\A[ -]{0,9}\$|[a-z] \$(?=\d[\d,.]{0,20}(?: [a-z .]{0,40})?\Z)")
 _SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
 _SCALING = frozenset(("K", "k", "M", "B"))
 _MONEY_SIGNS = frozenset("$£€¥₹")
@@ -629,7 +631,8 @@ def _fold_dollars(text: str) -> str:
     if "$" not in text:
         return text
     bare = _DOLLAR.findall(text)
-    return text if len(bare) == 1 and text.lstrip(" -")[:1] == "$" else _DOLLAR.sub(" ", text)
+    is_money = len(bare) == 1 and _MONEY.search(text)
+    return text if is_money else _DOLLAR.sub(" ", text)
 
 
 def _quote(match: re.Match[str]) -> str:

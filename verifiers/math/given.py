@@ -76,7 +76,8 @@ _OPTION = re.compile(
 _AROUND_OPTION = re.compile(r"^(?:[\s~,:.$]|\\q?quad|\\[ ,;])+|(?:[\s~,;.?$]|\\q?quad|\\[ ,;])+$")
 # "Find $xy$", "what is the value of $f(2)$": what an equation must begin with
 _ASKED_FOR = re.compile(
-    r"\b(?:find|compute|evaluate|determine|calculate|report|give|what is|value of)(?: the)?"
+    r"\b(?:find|compute|evaluate|determine|calculate|report|give|what is|value of|elements are in)"
+    r"(?: the)?"
     r"(?: exact| numerical)?(?: value)?(?: of)? (?:\$|\\\()([^$]{1,80}?)(?:\$|\\\))",
     re.IGNORECASE,
 )

@@ -89,7 +89,7 @@ _SUBJECTS = frozenset("series integral sequence sum limit function it".split())
 _VERBS = frozenset("does converges diverges exists is has".split())
 # Said behind a property: `prime number` is prime.
 _BEARERS = frozenset(
-    "number integer function series sequence triangle angle matrix graph event".split()
+    "number integer function series sequence triangle angle matrix graph event lines".split()
 )
 _HAPPENED = re.compile(r"(?:born |held |made |\w+ed )?(?:in|on|at) (?:an? )?")
 _PAST = re.compile(" (?:was|will be) ")
@@ -515,7 +515,8 @@ def _are_uncounted(family: Form, other: Form) -> bool:
 def _are_labelled(sequence: Items) -> bool:
     """Center: (2, -3), Radius: 5."""
     return all(
-        isinstance(x, Named) and len(x.name) > 2 and x.name.isalpha() for x in sequence.items
+        isinstance(x, Named) and len(x.name) > 2 and x.name.replace("-", "").isalpha()
+        for x in sequence.items
     )
 
 

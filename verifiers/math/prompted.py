@@ -17,18 +17,19 @@ from functools import lru_cache
 from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value_of
 from rlvr.verifiers.math.asked import named_units
 from rlvr.verifiers.math.fold import fold_unicode, squeeze
-from rlvr.verifiers.math.forms import Choice, Form, Named, Quantity
+from rlvr.verifiers.math.forms import Choice, Form, Named, Quantity, Word
 from rlvr.verifiers.math.given import formulas, options
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, num, replace_part, sym
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
-from rlvr.verifiers.math.quantity import built, read_based, read_measured
+from rlvr.verifiers.math.quantity import built, quantity, read_based, read_measured
 from rlvr.verifiers.math.reading import read_without_remark
 from rlvr.verifiers.math.shapes import letters, rename
 from rlvr.verifiers.math.statement import as_tree, name_tree
 from rlvr.verifiers.math.words import number as number_word
+from rlvr.verifiers.math.words import plain
 
-__all__ = ["readings"]
+__all__ = ["has_other_sides", "readings"]
 
 _IN_BASE = re.compile(
     r"\bbase\b|\bbinary|\boctal|\bhexadecimal|\bdigits\b|_\{?\d{1,2}\b", re.IGNORECASE
@@ -40,6 +41,17 @@ _ASKED_BASE = re.compile(
 )
 _NAMED_BASES = {"binary": 2, "octal": 8, "hexadecimal": 16}
 _DIGITS = re.compile(r"[0-9A-Fa-f]{1,40}")
+# Quadrant III, the third quadrant, Q3
+_QUADRANT = re.compile(
+    r"(?:it (?:is|lies) )?(?:in )?(?:the )?(?:quadrant |q)?"
+    r"(?P<number>i{1,3}|iv|[1-4]|first|second|third|fourth|1st|2nd|3rd|4th)(?: quadrant)?"
+)
+_ROMAN = ("i", "ii", "iii", "iv")
+# 2 "cm" by 3 "cm", 2 \times 3
+_BY = re.compile(r' ?(?:\\times|\\cdot|[ "]by[ "]|,|(?<=[\d" ])x(?= ?\d)) ?')
+_SIDE = re.compile(
+    r'([\d.]{1,12}|(?:\d{1,3} ?)?\\frac ?\{\d{1,6}\} ?\{\d{1,6}\})(?: ?"?([a-z]{1,12})"?)?'
+)
 _ORDER = re.compile(
     r"\b[Ww]hich\b[^.?]{0,40}\b(?:(?P<more>larger|greater|bigger)|smaller|less|fewer)\b"
 )
@@ -70,6 +82,14 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
         yield shorter
     if not prompt:
         return
+    if "quadrant" in prompt and (which := _quadrant(right)) and _quadrant(form) == which:
+        yield right
+    if isinstance(form, Word) and isinstance(right, Word) and right.plain.startswith("date "):
+        _, year, day = right.plain.split(" ", 2)
+        if form.plain == f"date 0 {day}" and year in prompt:
+            yield right
+    if "dimensions" in prompt and _have_same_sides(form.text, right.text):
+        yield right
     if isinstance(form, Choice) != isinstance(right, Choice):
         yield from _by_option(form, right, prompt, policy)
     if isinstance(right, Quantity) and right.unit.startswith("base "):
@@ -97,6 +117,45 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
             yield built(tree.args[(tree.value == (">",)) is not (order["more"] is not None)])
     if not is_number:
         yield from _with_letters_of(form, right, prompt)
+
+
+def has_other_sides(answer: str, reference: str, prompt: str) -> bool:
+    """Whether a prompt asks for dimensions, 2 by 2 by 4, and an answer names others: 16.
+
+    Args:
+        answer, reference: as their forms have them.
+        prompt: its text.
+    """
+    is_due = "dimensions" in prompt and bool(_sides(reference)[1:])
+    return is_due and not _have_same_sides(answer, reference)
+
+
+def _have_same_sides(answer: str, reference: str) -> bool:
+    mine, others = _sides(answer), _sides(reference)
+    if len(mine) < 2 or [value for value, _ in mine] != [value for value, _ in others]:
+        return False
+    units, due = ({unit for _, unit in sides} for sides in (mine, others))
+    return units <= due or (due == {""} and len(units - due) == 1) or units == {""}
+
+
+def _sides(text: str) -> list[tuple[Fraction, str]]:
+    """The amounts in `2 cm by 3 cm`, the least first; none of anything else."""
+    parts = list(map(_SIDE.fullmatch, _BY.split(text)))
+    if not 2 <= len(parts) <= 3:
+        return []
+    texts = [f'{part[1]} "{part[2]}"' if part[2] else part[1] for part in parts if part]
+    forms = [form for form in map(quantity, texts) if isinstance(form, Quantity) and form.value]
+    sides = sorted((Fraction(form.value or 0), form.unit) for form in forms)
+    return sides if len(sides) == len(parts) else []
+
+
+def _quadrant(form: Form) -> str:
+    named = _QUADRANT.fullmatch(plain(form.text))
+    if named is None:
+        return ""
+    which = named["number"]
+    number = number_word(which) or (which[0] if which[0].isdigit() else None)
+    return _ROMAN[int(number) - 1] if number else which
 
 
 def _asked_bases(prompt: str) -> Iterator[int]:

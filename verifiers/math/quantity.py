@@ -44,6 +44,7 @@ __all__ = [
     "built",
     "compound",
     "counted",
+    "is_compound",
     "literal",
     "negated",
     "quantity",
@@ -386,6 +387,12 @@ def _compound(text: str) -> Quantity | None:
             for n, unit in found
         ],
     )
+
+
+def is_compound(text: str) -> bool:
+    """Whether a text is an amount in several units: 1 hour 30 minutes."""
+    amount = _compound(text) if _COMPOUND.fullmatch(unquoted(text)) else None
+    return amount is not None and bool(amount.unit)
 
 
 def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:

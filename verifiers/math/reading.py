@@ -72,7 +72,9 @@ _GROUPED_LIST = re.compile(
 )
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
 # Maximum: 5, "Area:" 12
-_LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
+_LABEL = re.compile(
+    r'"?((?:[xy]-(?=int))?[A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)'
+)
 # mean 72, The mean is 72, "vertical asymptote" x = 1: beside others
 _LABELLED = re.compile(
     r'(?i)"?(?:the )?(?P<name>[a-z][a-z -]{2,24}?)(?: is| of)?"? ?'
@@ -194,13 +196,26 @@ _REMARKS = swaps(  # what says no more of the value
         )
         for sign in (" is ", " are ")
     ),
+    *(  # 14 R 2, quotient 14 and remainder 2
+        (
+            sign,
+            (
+                r'(?i)\A"?(?:the )?(?:quotient"? ?(?:is|of|:|=)? ?"? ?)?(\d{1,15})[ ,"]{0,4}'
+                r'(?:(?:and |with )?(?:(?:a |the )?remainder|rem\.?)"? ?(?:is|of|:|=)?|R"?) ?"?'
+                r' ?(\d{1,15})"?\Z'
+            ),
+            r"\1 remainder \2",
+        )
+        for sign in ("R", "rem")
+    ),
     *(  # "The largest prime is" 97
         (
             sign,
             (
                 r'(?i)\A"?(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b'
-                r'(?P<about>[^"]{0,80}?)'
+                r'(?P<about>(?:(?!, (?:the|its) )[^"]){0,80}?)'
                 r'(?<= )(?:is|are|was|were|equals) ?"? ?(?=[-+\d\\(\[]|[a-z](?:\([a-z]\))? ?=)'
+                r'(?![^;]{1,60}, ?"?(?:the |its )?[a-z -]{3,30}(?:is|=) )'
             ),
             lambda match: match[0] if _DOUBT.search(match["about"]) else "",
         )
@@ -240,8 +255,9 @@ _REMARKS = swaps(  # what says no more of the value
         (
             sign,
             (
-                r'\A"?(?:all |the )?(?:real )?numbers? (?:that are )?(?P<sign>greater|larger|less|'
-                r'smaller) than"?(?P<too> ?;? ?"?(?:or )?equal to"?)? ?(?=[-+\d\\])'
+                r'\A"?(?:(?:all |the )?(?:real )?numbers? (?:that are )?|x"? "?is )'
+                r'(?P<sign>greater|larger|less|smaller) than"?'
+                r'(?P<too> ?;? ?"?(?:or )?equal to"?)? ?(?=[-+\d\\])'
             ),
             lambda match: (
                 rf"x \{'g' if match['sign'] in ('greater', 'larger') else 'l'}e "
@@ -251,6 +267,7 @@ _REMARKS = swaps(  # what says no more of the value
         )
         for sign in ("greater than", "larger than", "less than", "smaller than")
     ),
+    ("-intercept", r'(?<![a-zA-Z])([xy]) ?"-intercept"?', r'"\1-intercept"'),
     ("all", r'\A"?(?:for )?all"? ?(?=[a-zA-Z] ?(?:[<>]|\\(?:le|ge|ne|in)\b))', ""),
     (  # "The lines intersect at" (3, 3)
         "at",

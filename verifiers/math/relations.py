@@ -54,6 +54,8 @@ _RELATION = separator(r"\\(?:le|ge|ne)(?![a-zA-Z])|<|>")
 _RANKED = re.compile(r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_\{?\w\}?)?")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
 _CLOSED = frozenset(("le", "ge"))
+# of degrees, without functions
+_ARITHMETIC = re.compile(r"(?:\\(?:circ|cdot|times|frac)(?![a-zA-Z])|[^\\a-zA-Z\"])*")
 _SIGNS = ("<", ">", r"\le", r"\ge", r"\ne")
 
 # (x), (x, y), (\alpha)
@@ -69,12 +71,14 @@ _NAME = re.compile(
     r"(?:\"?[A-Za-z]{1,20}\"?"
     rf"|{_ARROW}"
     r"|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
-    rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?[,/] ?\d)? ?\}}|\{{? ?\"\w{{1,8}}\" ?\}}?))?'? ?"
+    rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?[,/] ?\d)? ?\}}|\{{? ?\"\w{{1,8}}\" ?\}}?))?'{{0,3}} ?"
     rf"(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
     r"|[fgh] ?\( ?[fgh] ?\( ?[a-z] ?\) ?\)"
     r"|\( ?[fgh] ?(?:\\circ|\+|-|\\cdot)? ?[fgh] ?\) ?\( ?[a-z] ?\)"
-    r"|\\sigma ?\^ ?(?:2|\{ ?2 ?\})|(?:\{ ?\} ?)?\^ ?\{? ?\d{1,4} ?\}? ?[CP] ?_ ?\{? ?\d{1,4} ?\}?"
+    r"|[A-Z] ?\( ?[A-Z] ?(?:[<>=]|\\[lg]e) ?-?[\d.]{1,9} ?\)"  # P(X > 2)
+    r"|(?:\\sigma|s) ?\^ ?(?:2|\{ ?2 ?\})"
+    r"|(?:\{ ?\} ?)?\^ ?\{? ?\d{1,4} ?\}? ?[CP] ?_ ?\{? ?\d{1,4} ?\}?"
     rf"|{_ARROW} ?(?:\\cdot|\\times) ?{_ARROW}"
     r'|[A-Za-z] ?\( ?(?:\d{1,3} ?)?"[^"()=]{1,60}" ?\)'  # P("both red")
     r'|"[A-Za-z]{1,20}" ?(?:[\[(](?:[^()=\[\]]|\([^()=\[\]]{1,40}\)){1,60}[\])]|[A-Z])'
@@ -194,6 +198,8 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
     for left, right in itertools.pairwise(sides):
         if flawed := _tautology(text, left, right):
             return flawed
+    if sides[-1].endswith(r"^\circ") and _ARITHMETIC.fullmatch("=".join(sides)):
+        sides = [side.replace(r"^\circ", "") for side in sides[:-1]] + sides[-1:]
     forms = tuple(map(read, sides))
     values = list(map(_worth, forms))
     last = forms[-1]

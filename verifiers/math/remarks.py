@@ -34,12 +34,20 @@ _LITTLE = frozenset(
 _REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
 # Yes, they are independent
 _YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^" ;]{1,20} [^";]{1,120})"?', re.IGNORECASE)
-# It is not divisible by 5, where it is asked whether it is
+# It is not divisible by 5, not divisible by 5, where it is asked whether it is
 _CLAIM = re.compile(
-    r'"?(?:it|they|this|that|the [a-z]{3,20}) (?:is|are|does|do|can|will|was|were|has|have)'
-    r"(?P<no> not|n't)? (?P<said>[^\",;]{2,60}?)[. ]{0,2}\"?",
+    r'"?(?:(?:it|they|this|that|the [a-z]{3,20}) (?:is|are|does|do|can|will|was|were|has|have)'
+    r"(?P<short>n't)? )?(?P<no>not )?(?P<said>[^\",;]{2,60}?)[. ]{0,2}\"?",
     re.IGNORECASE,
 )
+# They are perpendicular, The lines are perpendicular
+_SAID = re.compile(
+    r"\"?(?:it|they|this|that|he|she|(?:the|these|those|both) "
+    r"(?P<subject>[a-z]{3,20}(?: [a-z]{3,20})?)) (?:is|are|was|were) "
+    r"(?P<said>[^\",;]{1,60}?)[. ]{0,2}\"?",
+    re.IGNORECASE,
+)
+_IN_WORDS = re.compile(r"(?<!\\)\b[a-z]{3}", re.IGNORECASE)
 _ASKS_WHETHER = re.compile(
     r"(?:\A|[.!?\n]\s{0,4})(?:Is|Are|Does|Do|Can|Will|Was|Were|Has|Have) (?![^?]{0,200} or )"
     r"[^?.\n]{3,200}\?\s{0,4}\Z"
@@ -57,6 +65,8 @@ _SENTENCE = re.compile(
     r"(?P<about> [A-Za-z' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)\"?"
 )
 _NO = ("no", "false")
+_TRUTH = {"true": "yes", "false": "no"}
+_TURNS = ("in", "un", "non", "dis")
 _SENTENCE_END = re.compile(r"[.!?]\s|\n")
 _WORDS = re.compile(r"[A-Za-z'-]+")
 _MOST_NAMES = 4  # words of a subject
@@ -80,8 +90,9 @@ _IN_YEAR = re.compile(
 )
 # an increase of 12 %, It ends on March 14
 _CHANGED = re.compile(
-    r'"?(?:(?:it|they) )?(?:an? |the )?(increase|decrease|discount|drop|decline|growth|gain)[sd]? '
-    r'(?:of|by)"? ?([\d.]{1,12} ?%)',
+    r'"?(?:(?:it|they) )?(?:an? |the )?"? ?(?P<early>[\d.]{1,12} ?%)?[ "]{0,3}'
+    r"(?P<change>increase|decrease|discount|drop|decline|growth|gain)[sd]?"
+    r'(?:(?(early)\b|(?: (?:of|by))"? ?(?P<late>[\d.]{1,12} ?%)))"?',
     re.IGNORECASE,
 )
 _DOES = re.compile(
@@ -113,8 +124,9 @@ def without_remark(text: str, prompt: str) -> str | None:
         return where["amount"]
     if "year" in prompt and (year := _IN_YEAR.fullmatch(text)):
         return year[1] if year[1] != text else None
-    if (changed := _CHANGED.fullmatch(text)) and changed[1].casefold() in prompt.casefold():
-        return changed[2]
+    changed = _CHANGED.fullmatch(text)
+    if changed and changed["change"].casefold() in prompt.casefold():
+        return changed["early"] or changed["late"]
     if (does := _DOES.fullmatch(text)) and f" {does[1].casefold()} " in f" {_plain_words(prompt)} ":
         return does[2]
     if re.search(r"\brate\b|\binterest\b", prompt) and (yearly := _YEARLY.fullmatch(text)):
@@ -125,12 +137,20 @@ def without_remark(text: str, prompt: str) -> str | None:
         asked, said = (
             " ".join(_TOKEN.findall(part.casefold())) for part in (prompt, claim["said"])
         )
-        if asked.endswith(f" {said}"):
-            return "no" if claim["no"] else "yes"
+        if said in _TRUTH:
+            return _TRUTH[said]
+        opposite = any(asked.endswith(f" {other}") for other in _opposites(said))
+        if opposite or asked.endswith(f" {said}"):
+            return "no" if bool(claim["no"] or claim["short"]) is not opposite else "yes"
     if reply := _YES.fullmatch(text):
-        is_denied = bool(_DENIAL.search(reply[2]))
-        is_plain = _HEDGES.isdisjoint(_plain_words(reply[2]).split())
-        return reply[1] if is_plain and is_denied == (reply[1].casefold() in _NO) else None
+        is_no, said = reply[1].casefold() in _NO, _plain_words(reply[2])
+        opposite = any(
+            f" {other} " in f" {_plain_words(prompt)} "
+            for other in _opposites(said.rpartition(" ")[2])
+        )
+        is_denied = bool(_DENIAL.search(reply[2])) is not opposite
+        agrees = is_denied == is_no or not _IN_WORDS.search(reply[2])  # No, 91 = 7 · 13
+        return reply[1] if agrees and _HEDGES.isdisjoint(said.split()) else None
     if counted := _COUNTED.fullmatch(text.removeprefix("It is ").removeprefix('"It is ')):
         spoken = plain(counted[2]).split()
         for count in (0, 1, 2):  # 24 positive divisors, 12 feet from the wall
@@ -147,6 +167,11 @@ def without_remark(text: str, prompt: str) -> str | None:
         may_change = _may_change(about) or _DENIAL.search(about)
         is_told = others and is_known and not may_change and _COMPARES.isdisjoint(others)
         return told["amount"] if is_told else None
+    if sentence := _SAID.fullmatch(text):
+        about = _plain_words(sentence["subject"] or "")
+        is_known = set(about.split()) <= set(_plain_words(question(prompt)).split())
+        if is_known and not _DENIAL.search(sentence["said"]):
+            return sentence["said"]
     head, bracket, tail = text.rpartition("(")
     if not bracket or not tail.rstrip('" ').endswith(")"):
         return _subject(text, prompt) if prompt else None
@@ -159,6 +184,14 @@ def without_remark(text: str, prompt: str) -> str | None:
         return None
     words = plain(remark[1])
     return first if words in _SAYS_NOTHING or _repeats(words, prompt) else None
+
+
+def _opposites(said: str) -> list[str]:
+    """`linearly independent` of `linearly dependent`, and the other way round."""
+    head, _, last = said.rpartition(" ")
+    turned = [prefix + last for prefix in _TURNS] if len(last) > 3 else []
+    turned += [last.removeprefix(prefix) for prefix in _TURNS if last.startswith(prefix)]
+    return [f"{head} {word}".strip() for word in turned]
 
 
 def _repeats(words: str, prompt: str) -> bool:

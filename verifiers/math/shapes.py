@@ -147,7 +147,8 @@ def as_stated(answer: Form, reference: Form) -> Form:
         if isinstance(answer, Items) and answer.kind == "set" and reference.kind == "()":
             return answer.items[0]
         if is_relation(answer):  # A \cap B = \{2, 3\}
-            return stated_value(answer, reference, trusted=False) or answer
+            worked = worked_out(answer, reference) or (answer,)
+            return stated_value(answer, reference, trusted=False) or worked[-1]
         if reference.kind == "range":
             return reference
         return in_coordinates(answer, reference) or answer
@@ -229,8 +230,11 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
         equation: a relation.
         other: the form beside it.
     """
-    if not isinstance(equation, Quantity) or not isinstance(other, Quantity):
+    if not isinstance(equation, Quantity):
         return None
+    if not isinstance(other, Quantity):  # -6 \pm 2 = 2(-3 \pm 1)
+        are_lists = all(isinstance(side, Items) for side in (*equation.sides, other))
+        return equation.sides if are_lists and "=" in equation.text else None
     tree = _tree(equation)
     if tree.op != "rel" or set(tree.value) != {"="}:
         return None

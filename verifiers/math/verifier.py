@@ -24,7 +24,7 @@ from rlvr.verifiers.answers import (
 )
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
-from rlvr.verifiers.math.asked import names_another, not_as_asked
+from rlvr.verifiers.math.asked import named_units, names_another, not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Items, Named, Quantity, Word, form_kind
@@ -33,8 +33,8 @@ from rlvr.verifiers.math.latex.tree import Node, TooLarge
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, judged
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
-from rlvr.verifiers.math.prompted import readings
-from rlvr.verifiers.math.quantity import SCALED_NUMBER, built
+from rlvr.verifiers.math.prompted import has_other_sides, readings
+from rlvr.verifiers.math.quantity import SCALED_NUMBER, built, is_compound
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.shapes import as_stated, has_exact_value, letters
 from rlvr.verifiers.math.statement import as_tree
@@ -499,6 +499,10 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         return ""
     if form_kind(form) == "set" and has_exact_value(right) and not _FOR_SETS.search(prompt):
         return "unfinished: a number is no set"
+    if is_compound(form.text) > is_compound(right.text) and any(
+        name and measure(name) for name in named_units(prompt)
+    ):
+        return "unfinished: the prompt asks for one unit"
     # Both as it stands and as what it states: either may stand in the prompt.
     trees = {as_tree(form), stated}
 
@@ -513,7 +517,7 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
 
     if any(is_given(tree, reference, prompt, lambda part: is_same(part, right)) for tree in trees):
         return "given: it stands in the prompt"
-    if is_other_option(stated, prompt):
+    if is_other_option(stated, prompt) or has_other_sides(form.text, right.text, prompt):
         return "different-text"
     if _has_letter_of(form, right, prompt):
         return "different-number"

@@ -36,6 +36,8 @@ PHRASES = {
     for meant, phrases in {
         r"\emptyset": "no solution|no solutions|no real solution|no real solutions|empty set|"
         "the empty set|there are no solutions|there is no solution|no such number exists|"
+        "equation has no solution|equation has no solutions|it has no solution|"
+        "it has no solutions|system has no solution|"
         "no solutions exist|no solution exists|no real roots|none",
         r"\mathbb{R}": "all real numbers|all reals|the real numbers|any real number|all real x|"
         "real numbers",
@@ -94,6 +96,7 @@ _HYPHEN = re.compile(
 _ARTICLES = ("a ", "an ", "the ")
 _SAME = {
     "dne": "does not exist",
+    "doesn't exist": "does not exist",
     "undef": "undefined",
     "infinitely many solutions": "infinitely many",
     "there are infinitely many solutions": "infinitely many",
