@@ -49,6 +49,7 @@ _SOLVED_FOR = re.compile(
 _OF_FUNCTION = re.compile(r"'|\^ ?\{? ?-1|[a-zA-Z] ?\( ?[a-zA-Z] ?\(|\\circ")
 _TERM = re.compile(r"\b(\d+)(?:st|nd|rd|th) term\b|\bfirst (\d+) terms\b")
 _NEXT = re.compile(r"\bnext (?:term|number) [^$]{0,40}\$([^$]{1,200}?), ?\\l?dots")
+_NAMED = re.compile(r"_ ?\{?\"? ?(?:[a-z]{2}|\\)")  # f_{avg}
 _INDEX = re.compile(r"[a-zA-Z]_\{?(\d+)\}?")
 # \det A, "Var" (X), Perimeter: what an equation names, and how a prompt calls it
 _HEAD = re.compile(r'[\\"]?([A-Za-z]+)"?( ?\^)?')
@@ -65,15 +66,28 @@ _CALLED = {
     "sigma^": "variance",
     "s^": "variance",
     "sigma": "deviation",
+    "d": r"diam|dist|diff|digit|\bd\b",
     "mean": "mean|average|expect",
     "average": "mean|average|expect",
 }
-_NOUNS = frozenset(_CALLED.values())
+_NOUNS = frozenset(_CALLED.values()) - {_CALLED["d"]}
+_ASKED_LENGTH = re.compile(
+    r"\b(?:find|compute|determine|calculate|what is) (?:the|its|their) (?:exact )?"
+    r"(?:radius|diameter|distance|perimeter|circumference|height|length|width)\b",
+    re.IGNORECASE,
+)
+_ASKED_CHANGE = re.compile(
+    r"\b(?:find|compute|determine|calculate|what is) (?:the|its) (?:derivative|velocity|"
+    r"acceleration)\b",
+    re.IGNORECASE,
+)
+_FUNCTION = re.compile(r"([a-zA-Z]) ?(?:\( ?[\da-z.]{1,9} ?\))?")
 _ROOTS = re.compile(r"[a-z]_\{?1\}? ?(?P<plus>\+)? ?(?:\\cdot ?)?[a-z]_\{?2\}?")
 _PRIMES = re.compile(r"(?<![a-zA-Z])[a-zA-Z]('{1,3})(?!\w)")
 _HOW_MANY = re.compile(
     r"(?i)\bhow many ((?!(?:does|is|was|has)\b)[a-z]+(?:s|people|children|men|women)\b[^?]*)"
 )
+_AMONG = re.compile(r"\b(?:among|from|if|when|occur|with|for)\b")
 _MONEY = frozenset(("cent", "dollar", "euro"))
 _DIMENSIONS = {
     "unit^2": ("area|surface", "volume|perimeter|circumference"),
@@ -173,7 +187,7 @@ def names_another(answer: Form, reference: Form, prompt: str, same: Callable[...
     if terms and (index := _INDEX.fullmatch(text)):
         return int(index[1]) not in terms and not ("_0" in prompt and int(index[1]) + 1 in terms)
     asked, names = asked_for(prompt), _heads(side)
-    if not asked or not names or side in asked or r"\angle" in text:
+    if not asked or not names or side in asked or r"\angle" in text or _NAMED.search(text):
         return False
     side = side.args[0] if side.value == "abs" else side  # |AC| = 13
     if free_symbols(as_tree(reference)) and not _OF_FUNCTION.search(text):
@@ -196,14 +210,20 @@ def _is_called_otherwise(name: str, prompt: str) -> bool:
         asked = {*_PRIMES.findall(prompt), *["''"] * ("second deriv" in prompt)}
         return bool(asked) and primes[1] not in asked
     if roots := _ROOTS.fullmatch(name):
-        due, other = ("sum", "product") if roots["plus"] is None else ("product", "sum")
-        return due in prompt and other not in prompt
+        both = ("product", "sum") if roots["plus"] else ("sum", "product")
+        return both[0] in prompt and both[1] not in prompt
+    if (
+        (given := _FUNCTION.fullmatch(name))
+        and _ASKED_CHANGE.search(prompt)
+        and given[1] not in "va"
+    ):
+        return re.search(rf"\$ ?{given[1]} ?(?:\( ?[a-z] ?\))? ?=", prompt) is not None
     head = _HEAD.match(name)
     called = _CALLED.get(head[1].casefold() + (head[2] or "").strip(), "") if head else ""
     if not called or re.search(called, prompt, re.IGNORECASE):
         return False
-    asked = question(prompt)
-    return any(re.search(rf"\b(?:{other})", asked, re.IGNORECASE) for other in _NOUNS)
+    due = question(prompt)
+    return any(re.search(rf"\b(?:{other})", due, re.IGNORECASE) for other in _NOUNS)
 
 
 def _is_segment(*trees: Node) -> bool:
@@ -243,6 +263,8 @@ def _counts_another(answer: Node, prompt: str) -> bool:
     if size and [base for base, _ in size[1]] == ["m"]:
         unit = f"unit^{size[1][0][1]}"
     if unit in _DIMENSIONS:
+        if _ASKED_LENGTH.search(prompt):
+            return True
         own, other = _DIMENSIONS[unit]
         return (
             not re.search(own, prompt)
@@ -253,7 +275,7 @@ def _counts_another(answer: Node, prompt: str) -> bool:
     if measure(unit) and measure(canonical(asked[1].split()[0]) or ""):
         return False
     counted = re.compile(rf"\b{re.escape(unit)}(?:s|es)?\b", re.IGNORECASE)
-    return bool(counted.search(prompt)) and not counted.search(asked[1])
+    return bool(counted.search(prompt)) and not counted.search(_AMONG.split(asked[1])[0])
 
 
 def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
@@ -435,7 +457,10 @@ def _is_polar(tree: Node) -> bool:
 
 
 def _is_rectangular(tree: Node) -> bool:
-    return not _is_polar(tree) and not any(node.op == "call" for node in walk(tree))
+    return not _is_polar(tree) and not any(
+        node.op == "call" or (IMAGINARY in node.args and any(arg.op == "add" for arg in node.args))
+        for node in map(unsigned, walk(tree))
+    )
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -52,6 +52,7 @@ _BY = re.compile(r' ?(?:\\times|\\cdot|[ "]by[ "]|,|(?<=[\d" ])x(?= ?\d)) ?')
 _SIDE = re.compile(
     r'([\d.]{1,12}|(?:\d{1,3} ?)?\\frac ?\{\d{1,6}\} ?\{\d{1,6}\})(?: ?"?([a-z]{1,12})"?)?'
 )
+_OF_VECTOR = re.compile(r"\b(?:magnitude|norm|modulus)\b", re.IGNORECASE)
 _ORDER = re.compile(
     r"\b[Ww]hich\b[^.?]{0,40}\b(?:(?P<more>larger|greater|bigger)|smaller|less|fewer)\b"
 )
@@ -109,7 +110,8 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
             yield measured
     sides = form.sides if isinstance(form, Quantity) else ()
     asked = squeeze(sides[0].text) if len(sides) == 2 else ""
-    if len(asked) > 1 and asked in map(squeeze, formulas(prompt)):
+    is_size = asked[-1:] == "|" and _OF_VECTOR.search(prompt)
+    if is_size or (len(asked) > 1 and asked in map(squeeze, formulas(prompt))):
         yield sides[1]  # |z| = 5, where |z| is asked for
     if not is_number and (order := _ORDER.search(prompt)):
         tree = as_tree(form)

@@ -223,6 +223,9 @@ _REMARKS = swaps(  # what says no more of the value
     ),
     ("equals", r'\A"?([a-zA-Z])"? "?equals"? ?(?=[-+\d\\(])', r"\1 = "),
     (" is ", r'\A"?([b-zB-HJ-Z])"? "?is"? ?(?=[-+\d\\(])', r"\1 = "),
+    ("must be", r'\A"?([b-zB-HJ-Z])"? "?must be"? ?(?=[-+\d\\(])', r"\1 = "),
+    (" o ", r"(?<=\d) o (?=[a-z] ?=)", " ; "),
+    (" y ", r"(?<=\d) y (?=[a-z] ?=)", " , "),
     *(  # n = 1 "is the only solution"
         (
             sign,
@@ -238,7 +241,7 @@ _REMARKS = swaps(  # what says no more of the value
     *(  # 7 (since 21 = 3 · 7)
         (
             sign,
-            rf'\A([^",;()]{{1,60}}?) ?,? ?(?:\( ?"|"\( ?|"|\( ?){sign}\b.*\Z',
+            rf'\A"?([^",;()]{{1,60}}?)"? ?,? ?(?:\( ?"|"\( ?|"|\( ?){sign}\b.*\Z',
             r"\1",
         )
         for sign in ("since", "because")

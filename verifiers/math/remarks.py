@@ -36,7 +36,8 @@ _REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
 _YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^" ;]{1,20} [^";]{1,120})"?', re.IGNORECASE)
 # It is not divisible by 5, not divisible by 5, where it is asked whether it is
 _CLAIM = re.compile(
-    r'"?(?:(?:it|they|this|that|the [a-z]{3,20}) (?:is|are|does|do|can|will|was|were|has|have)'
+    r'"?(?:(?:it|they|this|that|the [a-z]{3,20}|\d{1,15}) '
+    r"(?:is|are|does|do|can|will|was|were|has|have)"
     r"(?P<short>n't)? )?(?P<no>not )?(?P<said>[^\",;]{2,60}?)[. ]{0,2}\"?",
     re.IGNORECASE,
 )

@@ -58,6 +58,14 @@ _FOR_SETS = re.compile(
     r"satisf|(?:find|determine) all\b|for which\b)",
     re.IGNORECASE | re.DOTALL,
 )
+_ASKS_POINT = re.compile(
+    r"\b(?:point|coordinates|interval|vertex|midpoint|reflection|ordered pair)\b", re.IGNORECASE
+)
+_ASKS_ORDER = re.compile(
+    r"\b(?:least to greatest|greatest to least|(?:small|low|short|light)est to|"
+    r"(?:larg|high|long|heavi)est to|(?:a|de)scending|(?:in|de)creasing order)\b",
+    re.IGNORECASE,
+)
 _SEVERAL = frozenset(("list", "set", "()"))
 _OF_PARTS = re.compile(r"\(a\).*\(b\)", re.DOTALL)
 
@@ -512,6 +520,17 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
             decision = symbolic.decide(built(part), other, policy)
         return bool(decision.equal)
 
+    is_bare = form_kind(form) == "list" and form_kind(right) == "()"
+    if (
+        is_bare
+        and _ASKS_POINT.search(prompt)
+        and not any(isinstance(item, Named) for item in forms.members(form))
+    ):
+        return "different-kind"  # 0, 2 is no point
+    if form_kind(form) == form_kind(right) == "list" and _ASKS_ORDER.search(prompt):
+        pairs = zip(forms.members(form), forms.members(right), strict=False)
+        if not all(is_same(as_tree(x), y) for x, y in pairs):
+            return "different-items"
     if names_another(form, right, prompt, lambda a, b: is_same(a, built(b))):
         return "different-name"
 
