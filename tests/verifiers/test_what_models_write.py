@@ -1,6 +1,7 @@
 """Completions as models write them: what they say is paid, and what only looks alike is not.
 
-The rows of `what_models_write.jsonl` were written first and labelled by reading them; none was made for a rule.
+The rows of `what_models_write.jsonl` were labelled by reading them.  Those at the end were chosen from red teams when
+what they show was mended: they hold a rule, and say nothing of how often others are read.
 """
 
 import json
