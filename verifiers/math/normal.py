@@ -337,8 +337,6 @@ class _Comparison:
                 return self._in_order(*(tuple(map(_body, side.items)) for side in (a, b)))
             if named == [True, False]:
                 a = without_indices(a, b) or a
-            if named == [False, True] and a.kind == "set" and labels_bind(b):
-                return _DIFFERENT_KIND  # {1, 2} says not which is x
             return self._decide_unordered(a, b)
         if kinds == {"row", "[]"}:  # [[1, 2], [3, 4]] against a matrix
             return self._in_order(a.items, b.items)

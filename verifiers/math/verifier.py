@@ -375,6 +375,14 @@ def _decide(form: Form, right: Form, policy: MathPolicy) -> Decision:
         return Decision(False, f"limit: {limit}")
 
 
+def _has_unlike_names(form: Form) -> bool:
+    """x = 1, y = 2; not x_1 = 1, x_2 = 2."""
+    if not isinstance(form, Items):
+        return False
+    heads = {item.name.partition("_")[0] for item in form.items if isinstance(item, Named)}
+    return len(heads) == len(form.items) > 1
+
+
 def _is_alternative(form: Form, right: Form, prompt: str) -> bool:
     """2 or 3 beside what holds both: a set, a pair, a mean and a deviation, parts of a question."""
     if " ; " not in form.text or not isinstance(form, Items) or not isinstance(right, Items):
@@ -492,6 +500,8 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
     stated, reference = as_tree(as_stated(form, right)), as_tree(right)
     if _is_alternative(form, right, prompt):
         return "different-kind"  # 2 or 3 is one of them
+    if form_kind(form) == "set" and _has_unlike_names(right):
+        return "different-kind"  # {1, 2} says not which is x
     is_measured = isinstance(right, Quantity) and bool(right.unit) and measure(right.unit)
     if r"\approx" in form.text and not (
         is_measured or "." in right.text or r"\approx" in right.text or _ROUNDS.search(prompt)
