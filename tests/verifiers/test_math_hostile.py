@@ -130,3 +130,9 @@ def test_time_grows_with_the_length_and_not_with_its_square(part, size):
     start = time.process_time()
     VERIFIER.verify((part * (size // len(part) + 1))[:size], "5")
     assert time.process_time() - start < 3.0
+
+
+@pytest.mark.parametrize("answer", ["4 !=2", r"3^8\pmod{4=3}", r"\boxed{x=11} x\ne\pm3"])
+def test_what_is_no_relation_of_lists_is_wrong_beside_a_list(answer):
+    """Its sign of equality parts nothing."""
+    assert not MathVerifier().verify(rf"\boxed{{{answer}}}", r"\{1, 4, 6\}").correct

@@ -234,7 +234,7 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
         return None
     if not isinstance(other, Quantity):  # -6 \pm 2 = 2(-3 \pm 1)
         are_lists = all(isinstance(side, Items) for side in (*equation.sides, other))
-        return equation.sides if are_lists and "=" in equation.text else None
+        return (equation.sides or None) if are_lists and "=" in equation.text else None
     tree = _tree(equation)
     if tree.op != "rel" or set(tree.value) != {"="}:
         return None
