@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.math_hostile import REFERENCE, hostile
-from rlvr.types import Outcome, Verdict
+from rlvr.types import Outcome, Task, Verdict
 from rlvr.verifiers.math import MathVerifier, symbolic
 from rlvr.verifiers.math.reading import read
 
@@ -136,3 +136,29 @@ def test_time_grows_with_the_length_and_not_with_its_square(part, size):
 def test_what_is_no_relation_of_lists_is_wrong_beside_a_list(answer):
     """Its sign of equality parts nothing."""
     assert not MathVerifier().verify(rf"\boxed{{{answer}}}", r"\{1, 4, 6\}").correct
+
+
+def test_an_index_of_any_length_is_no_exception():
+    """Python refuses to read an integer of 5,000 digits."""
+    task = Task("t", f"Find the {'9' * 5000}th term.", reference="5")
+    assert MathVerifier().verify(r"\boxed{a_5=5}", "5", task).outcome in (
+        Outcome.CORRECT,
+        Outcome.WRONG,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("It is not true.", "no"),
+        ("This isn't true", "no"),
+        ("It is not false", "yes"),
+        ("It is true", "yes"),
+    ],
+)
+def test_a_denied_truth_is_the_other_answer(said, answer):
+    """To a question that asks whether."""
+    for reference in ("yes", "no"):
+        task = Task("t", "Is 221 prime?", reference=reference)
+        verdict = MathVerifier().verify(rf"\boxed{{\text{{{said}}}}}", reference, task)
+        assert verdict.correct is (reference == answer)

@@ -47,10 +47,10 @@ _SOLVED_FOR = re.compile(
     r"\b[Ss]olve\b[^.?]{0,60}? for \$?\\?([A-Za-z]\w{0,6})\b|\b([a-zA-Z])\$? in terms of"
 )
 _OF_FUNCTION = re.compile(r"'|\^ ?\{? ?-1|[a-zA-Z] ?\( ?[a-zA-Z] ?\(|\\circ")
-_TERM = re.compile(r"\b(\d+)(?:st|nd|rd|th) term\b|\bfirst (\d+) terms\b")
+_TERM = re.compile(r"\b(\d{1,9})(?:st|nd|rd|th) term\b|\bfirst (\d{1,9}) terms\b")
 _NEXT = re.compile(r"\bnext (?:term|number) [^$]{0,40}\$([^$]{1,200}?), ?\\l?dots")
 _NAMED = re.compile(r"_ ?\{?\"? ?(?:[a-z]{2}|\\)")  # f_{avg}
-_INDEX = re.compile(r"[a-zA-Z]_\{?(\d+)\}?")
+_INDEX = re.compile(r"[a-zA-Z]_\{?(\d{1,9})\}?")
 # \det A, "Var" (X), Perimeter: what an equation names, and how a prompt calls it
 _HEAD = re.compile(r'[\\"]?([A-Za-z]+)"?( ?\^)?')
 _CALLED = {

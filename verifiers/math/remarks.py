@@ -66,7 +66,7 @@ _SENTENCE = re.compile(
     r"(?P<about> [A-Za-z' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)\"?"
 )
 _NO = ("no", "false")
-_TRUTH = {"true": "yes", "false": "no"}
+_TRUTH = ("true", "false")
 _TURNS = ("in", "un", "non", "dis")
 _SENTENCE_END = re.compile(r"[.!?]\s|\n")
 _WORDS = re.compile(r"[A-Za-z'-]+")
@@ -139,7 +139,8 @@ def without_remark(text: str, prompt: str) -> str | None:
             " ".join(_TOKEN.findall(part.casefold())) for part in (prompt, claim["said"])
         )
         if said in _TRUTH:
-            return _TRUTH[said]
+            is_denied = bool(claim["no"] or claim["short"])
+            return "yes" if (said == "true") is not is_denied else "no"
         opposite = any(asked.endswith(f" {other}") for other in _opposites(said))
         if opposite or asked.endswith(f" {said}"):
             return "no" if bool(claim["no"] or claim["short"]) is not opposite else "yes"
