@@ -4,21 +4,27 @@
 
 A token is one of Python's own, without comments, docstrings and layout.  A room is a folder under
 `rlvr/`, or a folder of the root.  A broad handler catches `Exception` or all, and does not raise
-again.  How many files and functions a call passes is counted by `benchmarks.walk`.  A vague name
-says that there is a thing (`found`, `other`, `given`) and not what it is; functions named by a
-participle (`_joined`) are those that are no property.
+again.  A vague name says that there is a thing (`found`, `other`, `given`) and not what it is;
+functions named by a participle (`_joined`) are those that are no property.  How many files and
+functions a job passes is counted by `benchmarks.walk`.  With --suite `make test` runs too, for its
+CPU time.
 """
 
+import argparse
 import ast
 import io
 import platform
 import re
+import resource
 import subprocess
+import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Set
 from datetime import date
 from pathlib import Path
+
+from benchmarks.walk import length, walks
 
 ROOMS = ("rlvr", "envs", "verifiers", "sandbox", "recipes")
 LAYOUT = {
@@ -40,9 +46,13 @@ NO_PARTICIPLES = re.compile(
     r"_?(need|feed|seed|speed|embed|exceed|indeed|breed|proceed|token|open|when|len|gen|screen|"
     r"hidden|children|even|id|red|unused)"
 )
+PROPERTY = re.compile(r"^ *@(?:\w+\.)?given\(|^class \w+\(.*RuleBasedStateMachine", re.MULTILINE)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suite", action="store_true", help="run `make test` too")
+    options = parser.parse_args()
     rooms: dict[str, Counter[str]] = defaultdict(Counter)
     style, places = Counter[str](), defaultdict[str, set[str]](set)
     for name in listed(*ROOMS):
@@ -56,7 +66,12 @@ def main() -> None:
                 places[node.name].add(name)
     total = sum(rooms.values(), Counter[str]())
     twice = sum(len(of) > 1 for name, of in places.items() if not name.startswith("_"))
-    tests = sum(tokens_of(Path(name).read_text(encoding="utf-8"))[0] for name in listed("tests"))
+    test_files = [Path(name).read_text(encoding="utf-8") for name in listed("tests")]
+    tests = sum(tokens_of(text)[0] for text in test_files)
+    properties = sum(len(PROPERTY.findall(text)) for text in test_files)
+    folders = {name.split("/")[1] for name in listed("rlvr") if name.count("/") > 1}
+    integer, scored, step = map(length, walks().values())
+    suite = f"{cpu_of_the_suite():,.0f}" if options.suite else "not run"
     pages = [page for page in Path("docs").rglob("*.md") if page.name != "house.md"]
     pages += map(Path, ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
     words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
@@ -75,19 +90,47 @@ def main() -> None:
         ("broad handlers that do not raise", style["broad"], "74", "20"),
         ("public names in two modules", twice, "60", "10"),
         ("lines of comment alone", f"{style['comments'] / total['code']:.1%}", "0.6%", "3–5%"),
+        ("folders in `rlvr/`", len(folders), "17", "15"),
+        ("files · functions: an integer completion", integer, "8 · 44", "8 · 30"),
+        ("… `rlvr score` of three rows", scored, "29 · 228", "20 · 140"),
+        ("… a GRPO step", step, "47 · 435", "30 · 300"),
+        ("files to add an algorithm; a sampler; a language", files_to_add(), "9; 9; 8", "1; 2; 1"),
+        ("CPU s of `make test`", suite, "515", "260"),
+        ("properties and state machines in the tests", properties, "34", "150"),
         ("tokens of tests", f"{tests:,}", "409,000", "300,000"),
         ("words of docs", f"{words:,}", "–", "40,000"),
     ):
         print(f"| {what} | {value} | {before} | {aim} |")
     print(
-        "\n| room | files | lines of code | tokens | a line | over 100 |\n|---|--:|--:|--:|--:|--:|"
+        "\nOf slips in the code the tests notice the share in [contributing](../CONTRIBUTING.md);"
     )
+    print("the speed beside 547d904 is in each table of [benchmarks](benchmarks/README.md).\n")
+    print("| room | files | lines of code | tokens | a line |\n|---|--:|--:|--:|--:|")
     for name, size in sorted(rooms.items(), key=lambda item: -item[1]["tokens"]):
         a_line = size["tokens"] / max(1, size["code"])
         print(
-            f"| `{name}` | {size['files']} | {size['code']:,} | {size['tokens']:,} | "
-            f"{a_line:.1f} | {size['long']} |"
+            f"| `{name}` | {size['files']} | {size['code']:,} | {size['tokens']:,} | {a_line:.1f} |"
         )
+
+
+def files_to_add() -> str:
+    """Those that docs/adding.md names for each, which its test adds from outside."""
+    rows = Path("docs/adding.md").read_text(encoding="utf-8").splitlines()
+    counts = (
+        len(set(re.findall(r"\(\.\./tests/adding/(\w+\.py)\)", row)))
+        for kind in ("algorithm", "sampler", "language")
+        for row in rows
+        if row.startswith(f"| {kind} |")
+    )
+    return "; ".join(map(str, counts))
+
+
+def cpu_of_the_suite() -> float:
+    """Seconds of CPU that `make test` takes, of all its processes that have ended."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(["make", "test"], stdout=sys.stderr, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def listed(*tops: str) -> list[str]:

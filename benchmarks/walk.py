@@ -68,11 +68,8 @@ def score(folder: Path) -> None:
     assert len(out.read_text().splitlines()) == 3
 
 
-def main() -> None:
-    """Print the table, or with --list the functions."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--list", action="store_true", help="name the functions")
-    options = parser.parse_args()
+def walks() -> dict[str, list[tuple[str, str]]]:
+    """The pairs of each of the three jobs, by its title."""
     env = rlvr.make(ENV)
     tasks = [env.task(index) for index in range(3)]
     replies = [f"So it is \\boxed{{{task.reference}}}." for task in tasks]
@@ -90,12 +87,24 @@ def main() -> None:
                 "`rlvr score`, three rows": lambda: score(folder),
                 "a GRPO step": trainer.step,
             }
-            print("| job | files | functions |\n|---|---|---|")
-            for title, job in jobs.items():
-                passed = count(job)
-                print(f"| {title} | {len({file for file, _ in passed})} | {len(passed)} |")
-                for file, function in passed if options.list else ():
-                    print(f"    {file}: {function}")
+            return {title: count(job) for title, job in jobs.items()}
+
+
+def length(pairs: list[tuple[str, str]]) -> str:
+    """How many files, and how many functions."""
+    return f"{len({file for file, _ in pairs})} · {len(pairs)}"
+
+
+def main() -> None:
+    """Print the table, or with --list the functions."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--list", action="store_true", help="name the functions")
+    options = parser.parse_args()
+    print("| job | files · functions |\n|---|---|")
+    for title, pairs in walks().items():
+        print(f"| {title} | {length(pairs)} |")
+        for file, function in pairs if options.list else ():
+            print(f"    {file}: {function}")
 
 
 if __name__ == "__main__":
