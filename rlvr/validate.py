@@ -25,6 +25,7 @@ __all__ = [
     "require_number",
     "require_one_of",
     "require_optional_whole",
+    "require_processes",
     "require_seconds",
     "require_whole",
 ]
@@ -74,6 +75,19 @@ def require_whole(
             f"{name} is {_show_typed(value)}; it must be a whole number {limits}{_after(hint)}"
         )
     return int(value)
+
+
+def require_processes(name: str, value: object, least: int, *, hint: str = "") -> int:
+    """The value as an int: how many processes are started beside each other.
+
+    Args:
+        name, value, least, hint: see `require_whole`.
+
+    Raises:
+        UsageError: the value is no whole number, or outside `least` to 1024: more than any machine
+            has cores, and a slip of the keys would take all memory.
+    """
+    return require_whole(name, value, least, 1024, hint=hint)
 
 
 def require_optional_whole(name: str, value: object, least: int, *, none: str = "") -> int | None:

@@ -46,7 +46,7 @@ from rlvr.sandbox.records import (
 from rlvr.sandbox.sessions import Session
 from rlvr.sandbox.slots import RunRequest, pack_program
 from rlvr.sandbox.toolchains import find_packages, find_python
-from rlvr.validate import require_one_of, require_optional_whole, require_whole
+from rlvr.validate import require_one_of, require_optional_whole, require_processes
 from rlvr.workers import usable_cores
 from rlvr.workers.threads import Threads
 
@@ -132,7 +132,7 @@ class Sandbox:
         self.workers = (
             usable_cores() + 1
             if workers == "auto"
-            else require_whole("workers", workers, 1, hint="or 'auto'")
+            else require_processes("workers", workers, 1, hint="or 'auto'")
         )
         self.python, self.packages = python, tuple(packages)
         self.allow_missing = frozenset(allow_missing)

@@ -25,7 +25,7 @@ from rlvr.errors import UsageError
 from rlvr.http import serve
 from rlvr.http.serve import ServiceLimits
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.validate import require_whole
+from rlvr.validate import require_processes
 from rlvr.workers import usable_cores
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class ServeCommand:
     )
 
     def run(self, out: Console, err: Console) -> int:
-        require_whole("processes", self.processes, 1)
+        require_processes("processes", self.processes, 1)
         key = _taken_from_environment("RLVR_API_KEY")
         has_key = key is not None or self.keys is not None
         envs = served_environments(self.env, self.option)

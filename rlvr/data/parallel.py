@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-from rlvr.validate import require_whole
+from rlvr.validate import require_processes
 from rlvr.workers import Handler, Threads, WorkerPool, usable_cores
 
 __all__ = ["in_chunks", "map_chunks"]
@@ -68,7 +68,7 @@ def map_chunks(
     count = (
         usable_cores()
         if processes is None
-        else require_whole("processes", processes, 0, hint="0 for this one")
+        else require_processes("processes", processes, 0, hint="0 for this one")
     )
     chunks = iter(chunks)
     for chunk in chunks if count == 0 else itertools.islice(chunks, _HERE):

@@ -31,7 +31,7 @@ from rlvr.scoring.ordering import Seen, SlowReference, UnreadReference
 from rlvr.scoring.watch import Noticed, watch_of_process
 from rlvr.scoring.wire import decoded_observation, decoded_seen, encoded_observation, encoded_seen
 from rlvr.types import Completion, Outcome, Task, Verdict
-from rlvr.validate import require_whole
+from rlvr.validate import require_processes
 from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, ship, usable_cores
 from rlvr.workers.async_process import run_beside
 from rlvr.workers.loops import finish
@@ -73,7 +73,9 @@ class Pool(Engine):
     ) -> None:
         hint = "0 to score in this process"
         self.workers = (
-            usable_cores() if workers is None else require_whole("workers", workers, 0, hint=hint)
+            usable_cores()
+            if workers is None
+            else require_processes("workers", workers, 0, hint=hint)
         )
         self.chunks_at_once = self.threads = self.spread = max(1, self.workers)
         self._wall_s, self._memory_mib = wall_s, memory_mib

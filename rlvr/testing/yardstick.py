@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from rlvr.errors import Unscored, UsageError, WorkerTimeout
 from rlvr.testing.graders import Grade, grader, require_grader
 from rlvr.types import JsonDict
-from rlvr.validate import nearest, require_seconds, require_whole
+from rlvr.validate import nearest, require_processes, require_seconds
 from rlvr.workers import WorkerPool, usable_cores
 from rlvr.workers.threads import Threads
 
@@ -346,7 +346,7 @@ def measure_yardstick(
     for grader_name in graders:
         require_grader(grader_name)
     require_seconds("wall_s", wall_s)
-    count = usable_cores() if workers is None else require_whole("workers", workers, 1)
+    count = usable_cores() if workers is None else require_processes("workers", workers, 1)
     report = YardstickReport(name, load_yardstick(name, families) if rows is None else list(rows))
     for grader_name in graders:
         with (

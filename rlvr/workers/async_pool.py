@@ -32,7 +32,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rlvr.errors import Unscored, WorkerDied, WorkerError, WorkerTimeout, foreign_code
-from rlvr.validate import require_optional_whole, require_seconds, require_whole
+from rlvr.validate import (
+    require_optional_whole,
+    require_processes,
+    require_seconds,
+    require_whole,
+)
 from rlvr.workers.async_process import GRACE_S, TICK_S, Mark
 from rlvr.workers.framing import frame_payload
 from rlvr.workers.loops import loop_thread
@@ -82,7 +87,7 @@ class AsyncPool:
         start_s: float = 60.0,
         shared_fd: int | None = None,
     ) -> None:
-        self.workers = require_whole("workers", workers, 1)
+        self.workers = require_processes("workers", workers, 1)
         self._at_once = require_whole("at_once", at_once, 1)
         require_seconds("wall_s", wall_s)
         self._wall_s, self._start_s, self._recycle_after = wall_s, start_s, recycle_after

@@ -32,7 +32,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
-from rlvr.validate import require_optional_whole, require_seconds, require_whole
+from rlvr.validate import (
+    require_optional_whole,
+    require_processes,
+    require_seconds,
+)
 from rlvr.workers import clock
 from rlvr.workers.closing import Closing
 from rlvr.workers.framing import FrameTooLong, frame_payload, take_frame
@@ -92,8 +96,8 @@ class WorkerPool(Closing):
         shared_fd: int | None = None,
     ) -> None:
         self.workers, self.spares = (
-            require_whole("workers", workers, 1),
-            require_whole("spares", spares, 0),
+            require_processes("workers", workers, 1),
+            require_processes("spares", spares, 0),
         )
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
         # Pickled once: every worker gets the same bytes.

@@ -370,7 +370,7 @@ def test_options_reach_the_environment(score):
         (["--option", "size=NaN"], "size is float nan; it must be a whole number"),
         (
             ["--workers", "-1"],
-            "workers is -1; it must be a whole number of at least 0; 0 to score in this process",
+            "workers is -1; it must be a whole number from 0 to 1024; 0 to score in this process",
         ),
         (["--wall-s", "0"], "wall_s is 0.0; it must be a number of seconds above 0"),
         (

@@ -207,7 +207,7 @@ def test_a_program_is_refused_where_it_says_nothing_or_too_much():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"workers": 0}, "workers is 0; it must be a whole number of at least 1, or 'auto'"),
+        ({"workers": 0}, "workers is 0; it must be a whole number from 1 to 1024, or 'auto'"),
         ({"workers": "all"}, "workers is 'all'; it must be a whole number"),
         ({"packages": "numpy"}, r"not 'numpy'"),
         ({"allow_missing": {"gravity"}}, "it must be one of 'files', 'writes'"),

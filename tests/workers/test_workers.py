@@ -209,14 +209,21 @@ def test_a_limit_may_be_as_good_as_none(pool, limit):
 
 @pytest.mark.parametrize(
     "numbers",
-    [{"workers": 0}, {"workers": 1.5}, {"workers": None}, {"spares": -1}, {"memory_mib": 0}],
+    [
+        {"workers": 0},
+        {"workers": 1.5},
+        {"workers": None},
+        {"workers": 10**9},
+        {"spares": -1},
+        {"memory_mib": 0},
+    ],
     ids=str,
 )
 def test_a_pool_refuses_numbers_that_cannot_work(numbers):
     """The value and the rule are named."""
     [(name, value)] = numbers.items()
     with pytest.raises(
-        UsageError, match=f"{name} is {value!r}; it must be a whole number of at least [01]"
+        UsageError, match=f"{name} is {value!r}; it must be a whole number (of|from)"
     ):
         WorkerPool(acting, **numbers)
 

@@ -51,7 +51,7 @@ from rlvr.scoring.records import Recorder, provenance
 from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.shards import ShardTotals, rejected_path, totals_of
 from rlvr.types import JsonObject
-from rlvr.validate import require_optional_whole, require_whole
+from rlvr.validate import require_optional_whole, require_processes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +137,7 @@ def score_dataset(
         ServiceFailed: the cluster has lost nodes for longer than `patience_s`.
     """
     ray = import_ray()
-    require_whole("workers", workers, 1)
+    require_processes("workers", workers, 1)
     patience = Patience(require_patience(patience_s), ["the Ray cluster"])
     require_acceptable(accept)
     folder, identity = Path(output).absolute(), identity_of(env)
