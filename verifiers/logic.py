@@ -141,7 +141,9 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
         at, folded = word.end(), word[0].lower()
         # "knights" and "witches" as well: "Ann and Bob are knights"
         role = next((form for form in (folded, folded[:-1], folded[:-2]) if form in roles), "")
-        name = word[0] if word[0] in reference else "" if role else names.get(folded, "")
+        # "A is a knight": an article is the name of nobody
+        is_other = bool(role) or folded in _LINKS
+        name = word[0] if word[0] in reference else "" if is_other else names.get(folded, "")
         # words that link are passed over, other names are kept and refused later; any other word
         # may say "not"
         if not name and not role:

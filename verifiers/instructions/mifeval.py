@@ -189,8 +189,10 @@ def _accents(text: str, strict: bool, word_to_accentuate: tuple[tuple[str, str],
 
 @_kind("fr:detectable_format:title")
 def _fr_title(text: str, strict: bool) -> str:
-    title = r"(?m)^[ *]*##(?!#)[^#\n]*[^\W\d_]{2}[^#\n]*##(?!#)" if strict else r"##[^\n]+##"
-    return "" if re.search(title, text) else "there is no ##title##"
+    title = r"(?m)^[ *]*##(?!#)([^#\n]*)##(?!#)" if strict else r"##([^\n]+)##"
+    least = r"[^\W\d_]{2}" if strict else ""
+    titles = (re.search(least, match[1]) for match in re.finditer(title, text))
+    return "" if any(titles) else "there is no ##title##"
 
 
 @_kind("fr:special_character:ethel_or_cedilla", forbidden_char=LETTER)
@@ -268,27 +270,30 @@ def _ja_sections(text: str, strict: bool, section_spliter: str, num_sections: in
 
 @_ja_kind("detectable_format:number_bullet_lists", num_bullets=COUNT)
 def _ja_bullets(text: str, strict: bool, num_bullets: int) -> str:
-    return compare_count(
-        len(re.findall(r"(?m)^\s*・.*\S", text)), "exactly", num_bullets, "bullets"
-    )
+    count = len(re.findall(r"(?m)^[^\S\n]*・.*\S", text))
+    return compare_count(count, "exactly", num_bullets, "bullets")
 
 
 @_ja_kind("detectable_format:number_numbered_lists", num_items=COUNT)
 def _ja_numbered(text: str, strict: bool, num_items: int) -> str:
-    count = len(re.findall(r"(?m)^\s*\d{1,4}\.\s.*\S", text))
+    count = len(re.findall(r"(?m)^[^\S\n]*\d{1,4}\.\s.*\S", text))
     return compare_count(count, "exactly", num_items, "numbered items")
+
+
+# possessive: each part of a line is passed once
+_JA_TITLE: Final = re.compile(
+    r"『(?:[^\n『』]*+(?<=[^\s『』])『[^\n『』]*+|(?=[^\S\n]*+[^\s『』])[^\n『』]*+)』"
+)
 
 
 @_ja_kind("detectable_format:title")
 def _ja_title(text: str, strict: bool) -> str:
-    return (
-        "" if re.search(r"『[^\n『』]*[^\s『』]『?[^\n『』]*』", text) else "there is no 『title』"
-    )
+    return "" if _JA_TITLE.search(text) else "there is no 『title』"
 
 
 @_ja_kind("detectable_format:nominal_ending", count=POSITIVE)
 def _nominal(text: str, strict: bool, count: int) -> str:
-    ends = (re.sub(r"[\W_]+$", "", sentence) for sentence in _ja_sentences(text))
+    ends = (re.sub(r"(?<![\W_])[\W_]++$", "", sentence) for sentence in _ja_sentences(text))
     nominal = sum(bool(re.search(rf"[{_KANJI}{_KATAKANA}ー]$", end)) for end in ends)
     return compare_count(nominal, "at least", count, "sentences that end in a noun")
 

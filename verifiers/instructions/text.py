@@ -235,6 +235,16 @@ def _whole_word(word: str, endings: str = "") -> tuple[str, re.Pattern[str]]:
     return parts[0], re.compile(inner + after)
 
 
+_EMPHASIS = re.compile(r"_(?<!\w_)_{0,2}+(?=[^\W_])|(?<=[^\W_])_{1,3}+(?!\w)")  # of "_sea_"
+
+
+def _searched(word: str, text: str) -> str:
+    """The text in one case, in which a word is looked for; without underscores around words, unless
+    the word has some."""
+    lowered = _in_one_case(text)
+    return lowered if "_" not in lowered or "_" in word else _EMPHASIS.sub(" ", lowered)
+
+
 def count_word(word: str, text: str) -> int:
     """How often a word or phrase stands in a text, literally and as a whole, in any case.
 
@@ -242,7 +252,7 @@ def count_word(word: str, text: str) -> int:
         word: the word or phrase.
         text: any text.
     """
-    lowered = _in_one_case(text)
+    lowered = _searched(word, text)
     part, pattern = _whole_word(word)
     return sum(1 for _ in pattern.finditer(lowered)) if part in lowered else 0
 
@@ -255,7 +265,7 @@ def has_word(word: str, text: str, *, inflected: bool = False) -> bool:
         text: any text.
         inflected: whether it may have the end of a plural or a genitive.
     """
-    lowered = _in_one_case(text)
+    lowered = _searched(word, text)
     # "-s", "-es" and "'s": a forbidden word is not allowed by its plural
     part, pattern = _whole_word(word, r"(?:e?s|['’]s)?" if inflected else "")
     return part in lowered and pattern.search(lowered) is not None
