@@ -183,11 +183,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
             reference: see the class.
         """
         _, expected = self.read(reference)
-        calls = [
-            {"name": call.name, "arguments": call.arguments}
-            for call in (_first_call(*expected_call) for expected_call in expected)
-        ]
-        return json.dumps(calls)
+        return _write(expected)
 
 
 def _first(value: object) -> Any:
@@ -423,6 +419,8 @@ def _read_reference(reference: object) -> _Wanted:
             # a reference whose own first call is refused could be met by no answer
             if fault := _fault(_first_call(name, arguments), (name, arguments), functions):
                 raise DataError(f"the call of {name} that is asked for is not accepted: {fault}")
+        if isinstance(unread := read_calls(_write(expected)), Verdict):
+            raise DataError(f"the calls that are asked for cannot be read: {unread.why}")
     except DataError:
         raise
     except (TypeError, ValueError, AttributeError, KeyError, StopIteration) as error:
@@ -442,6 +440,12 @@ def _first_call(name: str, arguments: JsonObject) -> Call:
     """The wanted call with the first of its accepted values."""
     first = {key: _first(values[0]) for key, values in arguments.items() if values[0] != ""}
     return Call(name, first)
+
+
+def _write(expected: Sequence[tuple[str, JsonObject]]) -> str:
+    """The wanted calls with the first accepted values, as an answer."""
+    calls = (_first_call(*call) for call in expected)
+    return json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls])
 
 
 _RANKS: Final = (

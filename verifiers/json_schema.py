@@ -210,6 +210,8 @@ def _read_reference(reference: object) -> _Asked:
         raise DataError(
             f"the reference has {sorted(unknown)[0]!r}; it may have schema, values and whole"
         )
+    if "whole" in reference and reference.get("values"):
+        raise DataError("the reference has values and whole; give one of them")
     values = {"": reference["whole"]} if "whole" in reference else reference.get("values")
     if not values or not isinstance(values, Mapping):
         raise DataError(
@@ -218,16 +220,16 @@ def _read_reference(reference: object) -> _Asked:
         )
     try:
         # values from a Python program may hold what JSON has not, and no answer could equal it
-        read_strict_json(json.dumps(dict(values)))
+        pointed: Any = read_strict_json(json.dumps(dict(values)))
     except (ValueError, TypeError) as error:
         raise DataError(f"the values that are asked for are no JSON: {error}") from None
-    for pointer in values:
-        if pointer and not str(pointer).startswith("/"):
+    for pointer in pointed:
+        if pointer and not pointer.startswith("/"):
             raise DataError(
                 f"the reference asks for a value at {pointer!r}; a JSON pointer begins with /"
             )
     schema = reference.get("schema")
-    return _Asked(None if schema is None else json.dumps(schema, sort_keys=True), values)
+    return _Asked(None if schema is None else json.dumps(schema, sort_keys=True), pointed)
 
 
 @lru_cache(maxsize=256)

@@ -93,6 +93,8 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
                 f"the reference is {brief(reference)}; it must map names of one word to roles, "
                 f"{{'Ann': 'knight'}}"
             )
+        if len(self.example(reference)) > self.form.longest:
+            raise DataError(f"the reference {brief(reference)} is longer than an answer may be")
         return {name: role.lower() for name, role in reference.items()}
 
     def judge(self, answer: Answer, reference: Mapping[str, str]) -> Verdict:

@@ -77,7 +77,10 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be a list of 1 to {_MOST} items"
             )
-        return tuple(map(_texts, reference))
+        items = tuple(map(_texts, reference))
+        if len(_items("\n".join(f"- {texts[0]}" for texts in items), items)) != len(items):
+            raise DataError(f"the items of {brief(reference)} cannot be told apart in an answer")
+        return items
 
     def judge(self, answer: Answer, reference: _Items) -> Verdict:
         """The verdict on an answer.

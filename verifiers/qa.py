@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of, require_whole
-from rlvr.verifiers.answers import Answer, Form, unwrap
+from rlvr.verifiers.answers import Answer, Form, find_answer, unwrap
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.short_answers import is_question, normal_form, same_answer
 
@@ -73,6 +73,8 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
                     f"{60 * self.words} characters, "
                     "as no answer may"
                 )
+            if isinstance(find_answer(f"<answer>{gold}</answer>", self.form), Verdict):
+                raise DataError(f"the reference {brief(gold)} cannot be read as an answer")
         return tuple(golds)
 
     def judge(self, answer: Answer, reference: tuple[str, ...]) -> Verdict:

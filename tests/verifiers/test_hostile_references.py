@@ -19,6 +19,10 @@ CPU_S = 2.0  # of one reference, read and judged by; programs take longer
 NAMES = [name for name in PLACES if name not in ("code", "judge")]  # a program; another model
 LAUGHS = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(28)} | {"d28": {}}
 F = {"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}
+WORDS = {
+    "kind": "length_constraints:number_words",
+    "arguments": {"num_words": 10**400, "relation": "around"},
+}
 REPEATED = [
     {"kind": "keywords:existence", "arguments": {"keywords": ["(a+)+$"]}},
     {"kind": "detectable_format:multiple_sections"}
@@ -72,6 +76,13 @@ def test_a_keyword_that_is_a_pattern_is_matched_in_linear_time(asked):
     ("verifier", "reference", "why"),
     [
         (QAVerifier(), ["a b c"] * 20_000, "10,000 is the most"),
+        (QAVerifier(), ["Paris", "\\boxed{"], "cannot be read as an answer"),
+        (make_verifier("list"), ["a,b;c"], "cannot be told apart"),
+        (make_verifier("roles"), {"A" * 3000: "knight"}, "longer than an answer may be"),
+        (JSONVerifier(), {"whole": None, "values": {"/a": 1}}, "give one of them"),
+        (make_verifier("calls"), {"functions": [F], "calls": [{"f": {"a": [1]}}] * 60}, "50 calls"),
+        (make_verifier("calls"), {"functions": [{"name": 5}], "calls": [{5: {}}]}, "no call"),
+        (InstructionVerifier(), [WORDS], "num_words is int"),
         (make_verifier("calls"), {"functions": [F], "calls": [{"f": {"a": [1] * 10_001}}]}, "most"),
         (make_verifier("expression"), {"numbers": [1, 1], "target": 10**5000}, "numbers"),
         (make_verifier("code"), {"inputs": [""], "outputs": ["1"], "cpu_s": float("inf")}, "cpu_s"),
@@ -81,6 +92,13 @@ def test_what_makes_no_sense_is_an_error_of_the_row(verifier, reference, why):
     """Not of the run, which other errors would end."""
     with pytest.raises(DataError, match=why):
         verifier.read(reference)
+
+
+def test_values_are_compared_as_json_has_them():
+    """A tuple is a list and the key 1 a text, as JSON writes them: no answer was right for them."""
+    asked = {"whole": {1: ("a", "b")}}
+    assert JSONVerifier().verify('{"1": ["a", "b"]}', asked).correct
+    assert JSONVerifier().verify(JSONVerifier().example(asked), asked).correct
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -737,6 +737,13 @@ def test_what_a_pattern_may_divide_in_many_ways_takes_linear_time(kind: str, tex
     assert time.process_time() - started < 2
 
 
+def test_a_phrase_of_marks_alone_is_looked_for():
+    """Marks behind the phrase are passed over, and of "***" nothing was left, which ends any answer."""
+    reference = asked("startend:end_checker", end_phrase="***")
+    assert STRICT.verify(FILLER + "\n***", reference).correct
+    assert not STRICT.verify(FILLER, reference).correct
+
+
 def test_a_million_characters_are_refused():
     """And one fewer are read."""
     assert (

@@ -534,9 +534,9 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
 @_kind("startend:end_checker", end_phrase=TEXT)
 def _end(text: str, strict: bool, end_phrase: str) -> str:
     if strict:
-        held = (
-            squeezed_spaces(text).rstrip(_ENDS).endswith(squeezed_spaces(end_phrase).rstrip(_ENDS))
-        )
+        phrase = squeezed_spaces(end_phrase)
+        bare = phrase.rstrip(_ENDS)
+        held = squeezed_spaces(text).rstrip(_ENDS if bare else "").endswith(bare or phrase)
     else:
         held = text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
     return "" if held else "the answer does not end with the phrase"

@@ -45,6 +45,7 @@ WORDS_NEEDED: Final = 15
 instruction asks for less."""
 
 _LONGEST = 20_000  # characters of an argument
+_GREATEST = 10**9  # a count
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,9 @@ def _read(name: object, arguments: Mapping[str, object] | None) -> Instruction:
 
 
 def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    if value > _GREATEST or value != int(value):
         raise ValueError
     return int(value)
 
@@ -244,8 +247,8 @@ def _percentage(value: Any) -> float:
     return float(value)
 
 
-COUNT: Final = Argument("a whole number of at least 0", _at_least(0))
-POSITIVE: Final = Argument("a whole number of at least 1", _at_least(1))
+COUNT: Final = Argument("a whole number from 0 to 1,000,000,000", _at_least(0))
+POSITIVE: Final = Argument("a whole number from 1 to 1,000,000,000", _at_least(1))
 PERCENTAGE: Final = Argument("a number from 0 to 100", _percentage)
 _RELATIONS: Final = {
     **{one: one for one in ("less than", "at least", "at most", "around", "exactly")},
