@@ -91,7 +91,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             err.print("interrupted" + "; `--resume` goes on where it stopped" * _resumes(command))
             return 130
         except SystemExit:
-            raise  # of the parser, which has said why
+            if command is None:
+                raise  # of the parser, which has said why
+            # A plugin's: with its code, such as 0, nothing done would read as done.
+            err.print_exception()
+            return 3
         # a bug of rlvr or a plugin: shown whole, not with "needs attention"'s code
         except BaseException:  # noqa: BLE001
             err.print_exception()

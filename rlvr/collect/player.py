@@ -197,7 +197,7 @@ class Player:
             RlvrError: the environment's `task` raised.
         """
         try:
-            return self.env.task(index)
+            return self.env.find(index)
         except Exception as error:
             env, reason = self.env, f"{type(error).__name__}: {error}"
             raise RlvrError(

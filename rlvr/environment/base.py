@@ -154,8 +154,14 @@ class Environment(Stepping):
             cls.id = cls.__name__
         cls._check_reward(cls.reward)
         cls._awaits_verify = is_async(cls.verify)
+        for name in ("verify", *_PLAIN_METHODS):
+            if not callable(given := getattr(cls, name)):
+                raise UsageError(
+                    f"{cls.__name__}.{name} is {brief(given)}; it must be a method: def {name}(self"
+                    ", …)"
+                )
         for name in _PLAIN_METHODS:
-            method = getattr(cls, name, None)
+            method = getattr(cls, name)
             if iscoroutinefunction(method) or isasyncgenfunction(method):
                 raise UsageError(
                     f"{cls.__name__}.{name} is async; of an environment's methods only verify may "

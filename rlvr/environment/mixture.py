@@ -361,7 +361,7 @@ class Mixture(Environment):
 
     def task(self, index: int) -> Task:
         name, member_index = self.locate(index)
-        return _outer(name, self.env_of(name).task(member_index))
+        return _outer(name, self.env_of(name).find(member_index))
 
     def tasks(self) -> Iterator[Task]:
         return map(self.task, count() if self.size is None else range(self.size))

@@ -307,6 +307,11 @@ def object_at(place: str, *, what: str = "environment") -> Any:
         raise UnknownEnvironment(
             f"no {what} at {place!r}: {error}; write module:name or path/to/file.py:name"
         ) from error
+    except SystemExit as error:
+        raise UnknownEnvironment(
+            f"no {what} at {place!r}: importing {file} ended in SystemExit: {error}; put what runs "
+            "as a program under if __name__ == '__main__'"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -254,7 +254,7 @@ class TaskSource:
             LookupError: there is no such task.
         """
         if is_whole(task) and task >= 0:
-            return self.task(int(task))
+            return self._task_at(int(task))
         if not isinstance(task, str):
             raise LookupError(
                 f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0"
@@ -265,21 +265,34 @@ class TaskSource:
         else:
             index = task.rpartition("/")[2]
             # At most eighteen digits: no index is longer, and `int` refuses thousands of them.
-            task_found = self.task(int(index)) if index.isdecimal() and len(index) < 19 else None
+            task_found = (
+                self._task_at(int(index)) if index.isdecimal() and len(index) < 19 else None
+            )
         if task_found is None or task_found.id != task:
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
         return task_found
 
+    def _task_at(self, index: int) -> Task:
+        task: object = self.task(index)
+        if not isinstance(task, Task):
+            raise self._not_a_task(f"task({index})", task)
+        return task
+
+    def _not_a_task(self, call: str, value: object) -> UsageError:
+        return UsageError(
+            f"{type(self).__name__}.{call} gave {brief(value)}; it must give Task(id, prompt, …)"
+        )
+
     @cached_property
     def _tasks(self) -> Sequence[Task]:
-        tasks = list(self.tasks())
+        given: object = self.tasks()
+        if not isinstance(given, Iterable):
+            raise self._not_a_task("tasks()", given)
+        tasks = list(given)
         ids: set[str] = set()
         for index, task in enumerate(tasks):
             if not isinstance(task, Task):
-                raise UsageError(
-                    f"{type(self).__name__}.tasks() gave {task!r} at {index}; it must give "
-                    f"Task(id, prompt, …)"
-                )
+                raise self._not_a_task(f"tasks(), number {index},", task)
             if task.id in ids:
                 raise UsageError(
                     f"{self.id}: two tasks have the id {task.id!r}; ids must be unique"

@@ -29,6 +29,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
@@ -681,8 +682,10 @@ def ship(value: object) -> bytes:
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:  # a __reduce__ in the caller's code may raise anything
+        # Of a setup the last argument is the caller's.
+        shown = value.args[-1] if isinstance(value, partial) and value.args else value
         raise UsageError(
-            f"{repr(value)[:200]} cannot be sent to a worker process: {type(error).__name__}: "
+            f"{repr(shown)[:200]} cannot be sent to a worker process: {type(error).__name__}: "
             f"{str(error)[:200]}; keep "
             "locks, open files, generators and connections out of it"
         ) from error

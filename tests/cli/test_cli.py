@@ -704,3 +704,18 @@ def test_a_replay_of_no_verdict_exits_with_1(score, say, tmp_path, rows, said):
     code, text = say("replay", tmp_path / "out.jsonl", "--workers", 0, "--allow", PLACE)
     assert code == 1
     assert text.startswith(said)
+
+
+def test_an_environment_that_ends_python_is_no_success(say, tmp_path):
+    """`sys.exit()` in code of a user is a bug of it, whatever its code: 0 would read as done."""
+    file = tmp_path / "leaves.py"
+    file.write_text(
+        "import rlvr\n\n\nclass Leaves(rlvr.Environment):\n    def task(self, index):\n"
+        "        raise SystemExit(0)\n\n    def verify(self, task, completion): ...\n"
+    )
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    rows.write_text('{"task": 0, "completion": "x"}\n')
+    for command in (("score", rows, "-o", out, "--workers", 0), ("check", "--tasks", 1)):
+        code, said = say(command[0], f"{file}:Leaves", *command[1:])
+        assert (code, "SystemExit: 0" in said) == (3, True), (command, said)
+        assert not out.exists()

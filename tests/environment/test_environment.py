@@ -102,7 +102,38 @@ def test_tasks_are_tasks():
             return [Task("t", "1"), {"prompt": "2"}]
 
     assert refusal(lambda: Rows().size) == (
-        "Rows.tasks() gave {'prompt': '2'} at 1; it must give Task(id, prompt, …)"
+        "Rows.tasks(), number 1, gave dict {'prompt': '2'}; it must give Task(id, prompt, …)"
+    )
+
+
+def test_a_forgotten_return_is_told():
+    """A task by index, which rows of completions name, and the set of them; in a mixture too."""
+
+    class Forgetful(Sums):
+        def task(self, index: int) -> Task:
+            return None  # type: ignore[return-value]
+
+    class Lost(Words):
+        def tasks(self) -> Iterable[Task]:
+            return None  # type: ignore[return-value]
+
+    for task in (0, "Forgetful/train/0"):
+        assert refusal(lambda task=task: Forgetful().find(task)) == (
+            "Forgetful.task(0) gave NoneType None; it must give Task(id, prompt, …)"
+        )
+    assert refusal(lambda: Lost().size) == (
+        "Lost.tasks() gave NoneType None; it must give Task(id, prompt, …)"
+    )
+    assert "Forgetful.task(0) gave NoneType None" in refusal(
+        lambda: rlvr.Mixture(envs=[Forgetful(), Words()]).find(0)
+    )
+
+
+@pytest.mark.parametrize("name", ["task", "tasks", "verify", "score"])
+def test_a_value_in_the_place_of_a_method_is_refused(name: str):
+    """Where the class is made: later it would be a TypeError of ours."""
+    assert refusal(lambda: type("Values", (Words,), {name: [1]})) == (
+        f"Values.{name} is list [1]; it must be a method: def {name}(self, …)"
     )
 
 

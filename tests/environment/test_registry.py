@@ -394,6 +394,14 @@ def test_a_slip_in_the_file_is_shown_as_it_is(tmp_path: Path):
         make(f"{tmp_path / 'slip.py'}:Echo")
 
 
+def test_a_file_that_is_a_program_does_not_end_the_caller(tmp_path: Path):
+    """A script with `sys.exit(main())` at its end: the command would have ended with its code, 0."""
+    (tmp_path / "script.py").write_text("raise SystemExit(0)")
+    said = refusal(lambda: make(f"{tmp_path / 'script.py'}:Echo"), UnknownEnvironment)
+    assert "importing" in said
+    assert "ended in SystemExit: 0; put what runs as a program under if __name__" in said
+
+
 def test_an_environment_from_a_file_scores(plugin: Callable[..., Path]):
     """From an id to a verdict."""
     env = make(f"{plugin('a_plugin', 'echo-v1')}:Echo")

@@ -307,7 +307,7 @@ def test_an_environment_that_cannot_be_shipped_says_what_holds_it():
     """At once, and not from a worker."""
     env = Trials()
     env.lock = threading.Lock()
-    with pytest.raises(UsageError, match="cannot be sent to a worker process"):
+    with pytest.raises(UsageError, match=r"^Trials\(.*cannot be sent to a worker process"):
         rlvr.Scorer(env, workers=1)
 
 

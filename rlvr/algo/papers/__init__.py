@@ -170,7 +170,7 @@ def module_at(place: str, asked: str) -> ModuleType:
     # The user's code runs here, so anything may be raised; a message of our own stays as it is.
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"{place}, of {asked}, cannot be imported: {type(error).__name__}: {error}"
         ) from error
