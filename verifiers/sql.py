@@ -24,9 +24,10 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
-from rlvr.types import JsonDict, JsonObject, Outcome, Verdict
+from rlvr.types import JsonDict, JsonObject, Outcome, Task, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.stated import withdraws
 
 __all__ = ["SQLVerifier", "tables_of"]
 
@@ -87,7 +88,18 @@ _PROLOGUE: Final = re.compile(
     r"DROP\s+TABLE\s+IF\s+EXISTS\b)",
     re.IGNORECASE,
 )
+_PARTS: Final = re.compile(r"\n[ \t]*\n|(?<=:)\n")
+# "The query is:" and "This query counts the names."
+_PROSE: Final = re.compile(r"\s*[A-Z][a-z]++\b[^;]*(?<=[A-Za-z)])[.:!]\s*")
 _NO_SQL: Final = ("syntax error", "incomplete input", "unrecognized token")
+_DATE_FUNCTIONS: Final = frozenset(
+    "date time datetime julianday unixepoch strftime timediff".split()
+)
+_DATED: Final = re.compile(
+    rf"\b(?:{'|'.join(_DATE_FUNCTIONS)})\b[\"'`\]]?\s*(?:\(|/\*|--)", re.IGNORECASE
+)
+# what in them is another value at another time, or on a machine in another zone
+_CLOCK: Final = frozenset(("now", "subsec", "subsecond", "localtime", "utc"))
 # for "%.400000000c" SQLite adds one letter after the other, within one step of its machine
 _LONG_PRECISION: Final = re.compile(r"\d{5}|e\+|inf")
 # in these a bracket or "order by" is text: they are passed over
@@ -143,6 +155,21 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         "fillings": [{"t": [[1], [2]]}, {"t": [[3]]}],
         "query": "SELECT a FROM t",
     }
+
+    def extract(self, text: str, task: Task | None) -> Answer | Verdict:
+        """The query: marked, in a fenced block, or alone or among paragraphs of prose.
+
+        Args:
+            text: the completion.
+            task: what it answers.
+        """
+        answer = super().extract(text, task)
+        if isinstance(answer, Verdict) or answer.method != "bare":
+            return answer
+        paragraphs = _PARTS.split(answer.text)
+        queries = [text for text in paragraphs if not _PROSE.fullmatch(text)]
+        is_kept = withdraws(" ".join(text for text in paragraphs if _PROSE.fullmatch(text)))
+        return answer if is_kept else answer._replace(text="\n\n".join(queries) or answer.text)
 
     def read(self, reference: object) -> _Known:
         """The fillings, and the rows of the reference query on each.
@@ -240,6 +267,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 self._fill(database, script)
             else:
                 # it ran under its budget as the reference was read
+                _bind_dates(database, script.schema)
                 database.executescript(script.schema)
                 for table, rows in script.tables:
                     for row in rows:
@@ -253,6 +281,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         database.execute("PRAGMA query_only = ON")
         for limit, value in _LIMITS.items():
             database.setlimit(limit, value)
+        _bind_dates(database, query)
         budget = _Budget(self, _ALLOWED)
         budget.bind(database)
         try:
@@ -274,6 +303,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             if budget.spent:
                 raise _Refused(f"budget: more than {budget}") from None
             reason = "refused" if "authoriz" in text or "prohibited" in text else "error"
+            if "user-defined" in text:
+                text = "a function of it depends on the time or place, or has a long precision"
             raise _Refused(f"{reason}: {text[:200]}") from None
         if len(rows) > self.rows:
             raise _Refused(f"too-many-rows: more than {self.rows:,}")
@@ -290,6 +321,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         database.execute(f"PRAGMA max_page_count = {_PAGES}")
         # ATTACH would open files of this machine
         database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        _bind_dates(database, script.schema)
         budget = _Budget(self, _MAKING)
         budget.bind(database)
         try:
@@ -322,25 +354,46 @@ def _open() -> sqlite3.Connection:
     database = sqlite3.connect(":memory:", isolation_level=None)
     database.execute("PRAGMA temp_store = MEMORY")  # sorting makes no file
     for name in ("printf", "format"):
-        database.create_function(name, -1, _Printf(), deterministic=True)
+        database.create_function(name, -1, _Bounded("printf"), deterministic=True)
     return database
 
 
-class _Printf:
-    """SQLite's `printf` without precisions of five digits."""
+class _Bounded:
+    """A function of SQLite without some of its arguments: of `printf` precisions of five digits, of
+    those of dates what depends on the time and place.
+
+    Args:
+        name: of the function.
+    """
 
     _database: sqlite3.Connection | None = None
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+
     def __call__(self, *values: Any) -> Any:
-        pattern = str(values[0]) if values else ""
-        # "*" takes the precision from a value
-        if _LONG_PRECISION.search(" ".join(map(str, values)) if "*" in pattern else pattern):
-            raise ValueError(pattern)
+        if self._is_refused(values):
+            raise ValueError(values)
         if self._database is None:
             self._database = sqlite3.connect(":memory:")
             self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
         places = ", ".join("?" * len(values))
-        return self._database.execute(f"SELECT printf({places})", values).fetchone()[0]
+        return self._database.execute(f"SELECT {self._name}({places})", values).fetchone()[0]
+
+    def _is_refused(self, values: Sequence[object]) -> bool:
+        if self._name in _DATE_FUNCTIONS:  # without a date they take that of today
+            words = {str(value).strip().casefold() for value in values}
+            return len(values) < 1 + (self._name == "strftime") or not words.isdisjoint(_CLOCK)
+        pattern = str(values[0]) if values else ""
+        # "*" takes the precision from a value
+        arguments = " ".join(map(str, values)) if "*" in pattern else pattern
+        return _LONG_PRECISION.search(arguments) is not None
+
+
+def _bind_dates(database: sqlite3.Connection, text: str) -> None:
+    """Bound the functions of dates, if statements have some: their values would not repeat."""
+    for name in _DATE_FUNCTIONS if _DATED.search(text) else ():
+        database.create_function(name, -1, _Bounded(name), deterministic=True)
 
 
 class _Budget:

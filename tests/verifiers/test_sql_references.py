@@ -175,3 +175,27 @@ def test_any_reference_gives_a_verdict_or_a_data_error(reference):
     """Types, nesting and texts that a data file can hold."""
     with contextlib.suppress(DataError):
         assert SQLVerifier().verify(RIGHT, reference).outcome in set(Outcome) - {Outcome.UNSCORED}
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        *("date('now')", "DATE ('n' || 'ow')", "date/**/('now')", '"time"()', "strftime('%Y')"),
+        *("datetime('2020-01-01', 'localtime')", "(SELECT d FROM v)"),
+    ],
+)
+def test_what_depends_on_the_time_is_refused(clock):
+    """A score is to replay for ever, on any machine: a reference is an error, an answer is wrong."""
+    schema = "CREATE TABLE t(a); CREATE VIEW v AS SELECT datetime('now') AS d"
+    with pytest.raises(DataError, match="on the time"):
+        judged(schema=schema, query=f"SELECT a, {clock} FROM t")
+    answer = f"```sql\nSELECT a FROM t WHERE {clock} > ''\n```"
+    assert SQLVerifier().verify(answer, {"schema": schema, **REST}).reason == "error"
+
+
+def test_dates_of_the_rows_are_computed_as_ever():
+    """Only what names no date, or the clock's, is refused."""
+    query = "SELECT a, date('2020-01-31', '+1 day'), strftime('%Y', '2021-05-05') FROM t"
+    assert (
+        SQLVerifier().verify(query, {"schema": "CREATE TABLE t(a)", **REST, "query": query}).correct
+    )
