@@ -16,7 +16,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.answers import WIDE_DIGITS, Answer, Form
+from rlvr.verifiers.answers import WIDE_DIGITS, Answer, Form, without_commands
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.science import ScienceVerifier, Trusted
 
@@ -188,7 +188,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
             answer: from `extract`.
             reference: from `read`.
         """
-        text = answer.text.translate(WIDE_DIGITS).rstrip(". ")
+        text = without_commands(answer.text.translate(WIDE_DIGITS)).rstrip(". ")
         if isinstance(reference, Species):
             formula = read_formula(_NAMED.sub("", _LEAD.sub("", text, count=1)))
             if formula is None:

@@ -50,7 +50,7 @@ _SAID = re.compile(rf"(?:{_NAMED})+", re.IGNORECASE)
 # a capital letter on its own, as in "B or C"; not that of "B12"
 _LISTED = re.compile(r"(?<![A-Za-z0-9'’])([A-Z])(?![A-Za-z0-9'’])")
 _EXACT: Final = MathVerifier(MathPolicy(symbolic=False))
-_NUMBER = re.compile(r"[-+−]?\$?\d[\d.,]{0,20}%?|\\?[dt]?frac.{1,40}|[-+]?\d{1,9} ?/ ?\d{1,9}%?")
+_NUMBER = re.compile(r"[-+−]?\$?\.?\d[\d.,]{0,20}%?|\\?[dt]?frac.{1,40}|[-+]?\d{1,9} ?/ ?\d{1,9}%?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,11 @@ _LABEL = re.compile(
 )
 # the line below a table's head: "|---|---|"
 _RULE = re.compile(r"[-:|+= ]+")
+# frames of tables, as terminals draw them
+_FRAME: Final = {
+    **dict.fromkeys(range(0x2500, 0x2580), 0x2D),
+    **dict.fromkeys(map(ord, "│┃║"), 0x7C),
+}
 # rows of a matrix in brackets: "[1, 2], [3, 4]"
 _ROWS: Final = re.compile(r"\]\s*,?\s*\[")
 _BULLET: Final = re.compile(r"\A[-*•+] +(?=\S)")
@@ -191,7 +196,7 @@ _CELL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z ]{0,20}[:=]\s*(?=\S)")
 
 def _lines(text: str, count: int) -> list[str]:
     """The lines of a grid, without markup, frames and what stands on a line for looks alone."""
-    plain = _ROWS.sub("\n", text.replace("\\\\", "\n").strip())
+    plain = _ROWS.sub("\n", text.translate(_FRAME).replace("\\\\", "\n").strip())
     plain = _MARKUP.sub("", plain)
     lines = [_BULLET.sub("", line.strip(), count=1) for line in plain.split("\n")]
     lines = [line.strip(" \t[](),;'\"") for line in lines]
@@ -347,7 +352,8 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         bare = _ROWS.sub("\n", answer.text.replace("\\\\", "\n"))
         # a matrix of LaTeX, and lines of a table
         bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}(?:\{[clr|]{1,20}\})?|\\hline", "", bare)
-        bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare.translate(WIDE_DIGITS)).rstrip(".")
+        bare = bare.translate(WIDE_DIGITS | _FRAME)
+        bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare).rstrip(".")
         lines = [line for line in re.split(r"[\n/]", bare) if line.strip("-+=")]
         # before digits are counted: "1: 2 3 4 1" has five
         if len(lines) == size:

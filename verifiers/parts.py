@@ -321,7 +321,7 @@ def _read_named_parts(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
     """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon or a comma."""
     # the longest name first: "a1" is not the part "a"
     listed = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    begins = r"(?:^|[\n;,])[ \t|]{0,8}[-*•#]{0,8}[ \t]{0,8}(?:part[ \t]{1,8})?"
+    begins = r"(?:^|[\n;,])[ \t|]{0,8}[-*•#]{0,8}[ \t]{0,8}\*{0,2}(?:part[ \t]{1,8})?"
     in_brackets = rf"\(({listed})\)[ \t]*[:=.]?"
     plain = rf"\*{{0,2}}({listed})\*{{0,2}}[ \t]*[:=)|]"
     # "(a) 5", "a: 5", "**a** = 5", "part a) 5" and a row of a table, "| a | 5"

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from rlvr.verifiers.answers import without_commands
@@ -33,11 +34,15 @@ __all__ = [
 # soft hyphens, signs of no width and marks of direction: a web page's text has them, no reader sees
 # them
 _UNSEEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
-_WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_PLAIN: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
+    0x3000: 0x20,
+    **dict.fromkeys(map(ord, "‐‑–−"), 0x2D),
+}
+"""Full-width signs, and dashes within words and numbers, as they are in ASCII."""
 # words keep the apostrophe inside them ("O'Brien"); any other sign is a token of its own, so that
 # "C++" differs from "C"
-_TOKEN: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\s\w]|_")
-_DROPPED: Final = frozenset(".,;:!?\"'“”‘’`()[]{}«»…¿¡*_-–—‐。、「」『』《》")
+_TOKEN: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|!=|[^\s\w]|_")
+_DROPPED: Final = frozenset(".,;:!?\"'“”‘’`()[]{}«»…¿¡*_-—。、「」『』《》")
 # "well-known" may be one word or two; "3-4", "T-1" and "x-y" stay
 _HYPHEN: Final = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
 # "5 or", "5 squared" and "5 tenths" are not five of something: they say another number, or doubt
@@ -55,6 +60,12 @@ _ARTICLES: Final = frozenset(("a", "an", "the"))
 # "The Who" and "The Band" are names: without the article they are other words
 _WHOLE_NAMES: Final = frozenset("who what which it them one band end".split())
 _ORDINALS: Final = frozenset(("first", "second", "third"))
+_ORDINAL_DIGITS: Final = re.compile(r"(\d{1,4})(?:st|nd|rd|th)")
+_ORDINAL_END: Final = re.compile(r"(?:st|nd|rd|th)\b")
+_NEXT_UNIT: Final = re.compile(r"(?<=[a-z]),? (?:and )?(?=\d)", re.IGNORECASE)
+_MOST_UNITS: Final = 4  # of one quantity: days, hours, minutes, seconds
+_PLURAL: Final = re.compile(r"(?<=[^\W\d_]{3})s\Z")
+_FRACTION: Final = re.compile(r"\\[dt]?frac ?(?:\{(\d+)\}|(\d)) ?(?:\{(\d+)\}|(\d))")
 _MOST_SPELT: Final = 12  # words of a number
 _SCALES: Final = {
     "hundred": 100,
@@ -83,11 +94,11 @@ _UNITS: Final = {
 """Units by what they are called, in small letters and without a last s."""
 _VULGAR: Final = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _NUMBER: Final = re.compile(
-    rf"""(?P<sign>[-+−–]?)\s?(?:US(?=\$))?
-    (?P<before>(?:USD|EUR|GBP|JPY)(?=\s)|[$€£¥]?)\s?(?P<minus>[-−]?)
+    rf"""(?P<sign>(?:minus|negative)\s|[-+]?)\s?(?:US(?=\$))?
+    (?P<before>(?:USD|EUR|GBP|JPY)(?=\s)|[$€£¥]?)\s?(?P<minus>-?)
     (?:(?P<whole>\d{{1,3}}(?:,\d{{3}})+|\d{{1,40}})?(?P<part>\.\d{{1,40}})?
        (?:[eE](?P<power>[+-]?\d{{1,3}})
-         |\s?(?:×|x|\*|\\times|·)\s?10\s?\^?\s?\{{?(?P<ten>[+\-−]?\d{{1,3}})\}}?)?
+         |\s?(?:×|x|\*|\\times|·)\s?10\s?\^?\s?\{{?(?P<ten>[+-]?\d{{1,3}})\}}?)?
        (?:\s?(?P<vulgar>[{_VULGAR}])|\s?/\s?(?P<under>\d{{1,40}}))?)
     \s?(?P<scale>hundred|thousand|million|billion|trillion|dozen)?
     \s?(?P<unit>[%°$€£¥]?\s?[^\d\s].{{0,30}}|[%°$€£¥])?""",
@@ -217,10 +228,16 @@ _YES_NO: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
 class Amount(NamedTuple):
-    """A number and what it counts: "%", "$", a unit or a noun; "" for a bare number."""
+    """A number and what it counts: "%", "$", a unit or a noun; "" for a bare number.
+
+    Attributes:
+        value, unit: the two.
+        apart: whether they have a space between them: the 49 of "49ers" is no number of ers.
+    """
 
     value: Fraction
     unit: str
+    apart: bool = True
 
 
 def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
@@ -396,6 +413,9 @@ def is_question(answer: str) -> bool:
 
 def _same_words(said: str, right: str) -> bool:
     mine, right_tokens = tokens(said), tokens(right)
+    # alone, an I is a letter, and no numeral
+    if len(right_tokens) == 1 == len(right_tokens[0]) and len(mine) == 1:
+        return mine[0].casefold() == right_tokens[0].casefold()
     return len(mine) == len(right_tokens) and all(map(_same_word, mine, right_tokens))
 
 
@@ -429,7 +449,7 @@ def tokens(text: str) -> tuple[str, ...]:
         begins = not before or before.isspace()
         if token in _DROPPED:
             # The dot of ".NET", the sign of "-5" and the range of "3-4" say something.
-            if not (token in ".-–" and after.isalnum() and (begins or (before + after).isdigit())):
+            if not (token in ".-" and after.isalnum() and (begins or (before + after).isdigit())):
                 continue
             if token == "-" and begins and not after.isdigit():
                 continue
@@ -439,7 +459,8 @@ def tokens(text: str) -> tuple[str, ...]:
     for at, token in enumerate(all_tokens):
         following = all_tokens[at + 1] if at + 1 < len(all_tokens) else ""
         # the A of "Vitamin A" stays: no word follows it
-        is_article = token.casefold() in _ARTICLES and len(following) > 1 and following[0].isalpha()
+        is_article = token.casefold() in _ARTICLES and len(following) > 1
+        is_article = is_article and (following[0].isalpha() or len(token) == 3)  # "the 1960s"
         if is_article and not (at == 0 and following.casefold() in _WHOLE_NAMES):
             continue
         counted.append(token)
@@ -448,7 +469,9 @@ def tokens(text: str) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text)).translate(_WIDE)
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text)).translate(_PLAIN)
+    if "frac" in plain:
+        plain = _FRACTION.sub(r"\1\2/\3\4", plain)
     plain = " ".join(without_commands(plain).split())
     return _PER_CENT.sub("percent", plain)
 
@@ -461,8 +484,22 @@ def _same_word(one: str, other: str) -> bool:
     if other[:1].isupper() and _bare(one) == _bare(other):
         return True
     short, long = sorted((one.casefold(), other.casefold()), key=len)
-    # "Mt" for "Mount"; numerals both ways, as "Henry 8" and "Henry VIII"
-    return _SHORTENED.get(short) == long or _roman(one) == other or one == _roman(other)
+    # "Mt" for "Mount"; numerals both ways, as "Henry 8" and "Henry VIII"; "5th" and "fifth"
+    return (
+        _SHORTENED.get(short) == long
+        or _roman(one) == other
+        or one == _roman(other)
+        or "" != _in_digits(short) == _in_digits(long)
+    )
+
+
+def _in_digits(ordinal: str) -> str:
+    """The digits of "5th" and "fifth", in small letters; "" for any other word."""
+    if match := _ORDINAL_DIGITS.fullmatch(ordinal):
+        return match[1]
+    is_ordinal = ordinal.endswith("th") or ordinal in _ORDINALS
+    value = number(ordinal) if is_ordinal else None
+    return str(value) if isinstance(value, int) else ""
 
 
 def _roman(word: str) -> str:
@@ -490,6 +527,8 @@ def _amount(text: str) -> Amount | None:
     # a full stop behind a number is the sentence's; more of them say that it goes on, as in
     # "0.333..."
     bare = text.rstrip(". ") if not text.endswith("..") else text
+    if (total := _sum_of_units(bare)) is not None:
+        return total
     match = _NUMBER.fullmatch(bare)
     if match is None or not (match["whole"] or match["part"] or match["vulgar"]):
         return _spelt(bare)
@@ -507,12 +546,34 @@ def _amount(text: str) -> Amount | None:
     if match["vulgar"]:
         # the signs stand for halves to eighths, as floats: the nearest of these is exact
         value += Fraction(unicodedata.numeric(match["vulgar"])).limit_denominator(8)
-    value *= Fraction(10) ** int((match["power"] or match["ten"] or "0").replace("−", "-"))
+    value *= Fraction(10) ** int(match["power"] or match["ten"] or "0")
     value *= _SCALES.get((match["scale"] or "").lower(), 1)
-    if (match["sign"] or match["minus"]) in ("-", "−", "–"):
+    if (match["sign"] or match["minus"]).strip().casefold() in ("-", "minus", "negative"):
         value = -value
     unit = _unit((match["before"] or "") + (match["unit"] or ""))
-    return None if unit is None else Amount(value, unit)
+    apart = bare[: match.start("unit")].endswith(" ")
+    if unit is None or (not apart and _ORDINAL_END.match(unit)):
+        return None
+    return Amount(value, unit, apart)
+
+
+def _sum_of_units(text: str) -> Amount | None:
+    """A quantity in units of one kind, the largest first: 1 hour and 30 minutes."""
+    pieces = _NEXT_UNIT.split(text)
+    if not 1 < len(pieces) <= _MOST_UNITS:
+        return None
+    sized = []
+    for piece in pieces:
+        amount = _amount(piece)
+        size = _measure(amount.unit) if amount is not None and amount.unit else None
+        if amount is None or size is None or amount.value < 0:
+            return None
+        sized.append((amount.value * size[0], size, amount.unit))
+    for (_, larger, _), (value, size, _) in pairwise(sized):
+        if size[1:] != larger[1:] or value >= larger[0]:
+            return None
+    _, least, unit = sized[-1]
+    return Amount(sum((value for value, _, _ in sized), Fraction(0)) / least[0], unit)
 
 
 def _unit(text: str) -> str | None:
@@ -527,8 +588,9 @@ def _unit(text: str) -> str | None:
     ):
         return None
     word = word_text.casefold()
-    # three letters and fewer keep their s: "ms" is not the plural of "m"
-    return _UNITS.get(word.removesuffix("s"), word if len(word) < 4 else word.removesuffix("s"))
+    # three letters and fewer keep their s, as of "ms" and "km/s"
+    singular = _PLURAL.sub("", word)
+    return _UNITS.get(word.removesuffix("s"), singular)
 
 
 def _spelt(text: str) -> Amount | None:
@@ -541,8 +603,9 @@ def _spelt(text: str) -> Amount | None:
         value, unit_words = number(" ".join(words[:count])), words[count:]
         if value is None or words[count - 1] in _ORDINALS or words[count - 1].endswith("th"):
             continue
-        # "five six" are two numbers
-        if unit_words and number(unit_words[0]) is not None:
+        # "five six" are two numbers, "twelve hundred" is one
+        is_scale = bool(unit_words) and unit_words[0] in _SCALES
+        if unit_words and not is_scale and number(unit_words[0]) is not None:
             return None
         scale = _SCALES.get(unit_words[0], 1) if unit_words else 1
         unit = _unit(" ".join(unit_words[scale > 1 :]))
@@ -574,6 +637,7 @@ def _same_amount(said: Amount, right: Amount, prompt: str) -> bool:
         return False  # 5 is not 5 %, and "5 m" says more than 5
     # "5 apples" answers "5", and "5" answers "5 apples": a noun repeats the question
     is_noun = len(unit) > 1 and unit.isalpha() and unit not in _NO_NOUNS
+    is_noun = is_noun and (said if said.unit else right).apart
     if unit in _PARTS:
         is_noun = not _question_words(prompt).isdisjoint((unit, _stem(unit)))
     return said.value == right.value and is_noun
