@@ -28,7 +28,7 @@ _NAMED = (
     r"(?:so|thus|hence|therefore),? |it(?:['’]s| is) |i (?:choose|pick|select) |only )"
 )
 # "B", "(b)", "B.", "the answer is B" and "Option: [B]"
-_LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):]?", re.IGNORECASE)
+_LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):!]?", re.IGNORECASE)
 # "(B) Lyon", "B. Lyon", "B - Lyon" and "B (Lyon)": without a sign behind it, a letter may be a
 # word, as in "A dog"
 _LETTER_AND_TEXT = re.compile(
@@ -145,6 +145,10 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
             named = _name_options(last_half, reference.options)
         if named is None:
             named = _within(text, answer.prompt, reference.options)
+        # "C. Jupiter is the largest planet"
+        elif not named and (parts := _LETTER_AND_TEXT.fullmatch(text)) is not None:
+            index = LETTERS.index(next(filter(None, parts.groups())))
+            named = (_within(parts[5], answer.prompt, reference.options) or named) & {index}
         if named is None:
             why = f"no-such-choice: {text[:80]!r}"
             return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)

@@ -174,6 +174,7 @@ def _split_items(text: str, reference: _Items) -> list[str]:
         ):
             line = line[len(opening) : -len(closing)]
             break
+    line = " ".join(line.split())  # a run of spaces would be divided in each way
     reference_texts = [text for texts in reference for text in texts]
     if ";" in line or any("," in reference_text for reference_text in reference_texts):
         return [piece.strip() for piece in re.split(r";(?:\s*and\b)?", line)]
@@ -318,17 +319,19 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
 
 
 def _read_named_parts(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
-    """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon or a comma."""
+    """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon, a comma or "and"."""
     # the longest name first: "a1" is not the part "a"
     listed = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    begins = r"(?:^|[\n;,])[ \t|]{0,8}[-*•#]{0,8}[ \t]{0,8}\*{0,2}(?:part[ \t]{1,8})?"
+    begins = r"(?:^|[\n;,]|\band\b)[ \t|]{0,8}[-*•#]{0,8}[ \t]{0,8}\*{0,2}\$?(?:part[ \t]{1,8})?"
     in_brackets = rf"\(({listed})\)[ \t]*[:=.]?"
     plain = rf"\*{{0,2}}({listed})\*{{0,2}}[ \t]*[:=)|]"
     # "(a) 5", "a: 5", "**a** = 5", "part a) 5" and a row of a table, "| a | 5"
     label = re.compile(rf"{begins}(?:{in_brackets}|{plain})\*{{0,2}}", re.IGNORECASE)
     matches = list(label.finditer(text))
     ends = [*(match.start() for match in matches[1:]), len(text)][: len(matches)]
-    return [
-        (match[1] or match[2], text[match.end() : end].strip(" \t\n|").rstrip(",;"))
-        for match, end in zip(matches, ends, strict=True)
-    ]
+    pairs = []
+    for match, end in zip(matches, ends, strict=True):
+        value = text[match.end() : end].strip(" \t\n|").rstrip(",;")
+        # "$x = 3$"
+        pairs.append((match[1] or match[2], value.rstrip(" $") if "$" in match[0] else value))
+    return pairs

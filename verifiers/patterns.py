@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, MissingDependency, brief, import_optional
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.answers import Answer, Form, without_commands
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 
 __all__ = ["Pattern", "PatternVerifier", "read_pattern"]
@@ -133,6 +133,9 @@ class PatternVerifier(BaseVerifier[Answer, Pattern]):
             answer: from `extract`.
             reference: from `read`.
         """
-        if reference.matches(answer.text):
+        # "\boxed{\#ff0000}", too
+        if reference.matches(answer.text) or (
+            answer.method == "box" and reference.matches(without_commands(answer.text))
+        ):
             return Verdict(Outcome.CORRECT, why="matches", answer=answer.text)
         return Verdict(Outcome.WRONG, why="no-match", answer=answer.text)
