@@ -6,9 +6,12 @@ statement.  Each function takes any text and is linear in its length.
 
 from __future__ import annotations
 
+import ast
 import re
+import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 __all__ = [
     "ANSWER_TAGS",
@@ -20,6 +23,7 @@ __all__ = [
     "inert",
     "one_line",
     "prompt_text",
+    "python_tree",
     "same_statement",
     "squeeze_text",
 ]
@@ -217,3 +221,25 @@ def _language(info: str) -> str:
     word = _INFO.match(info)
     language = word[1].lower() if word else ""
     return language.rstrip("0123456789.") or language
+
+
+_WARNED_OF = re.compile(r"\\|\d[A-Za-z_]")  # what Python may warn of while it reads: "\d" and 1or
+_filters_lock = threading.Lock()  # the filters of warnings are the whole process's
+
+
+def python_tree(text: str, mode: Literal["eval", "exec"] = "eval") -> Any:
+    """The syntax tree of a model's text, without warnings: with `python -W error` they would be
+    errors, and a verdict would depend on it.
+
+    Args:
+        text: the text.
+        mode: as of `ast.parse`.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: it is no Python.
+    """
+    if _WARNED_OF.search(text) is None:
+        return ast.parse(text, mode=mode)
+    with _filters_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, mode=mode)

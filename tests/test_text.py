@@ -1,6 +1,7 @@
 """The part after thinking, fenced blocks, statements: each case by hand, and none of them slow on any text."""
 
 import time
+import warnings
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from rlvr.text import (
     first_paragraph,
     inert,
     one_line,
+    python_tree,
     same_statement,
     squeeze_text,
 )
@@ -198,3 +200,11 @@ def test_a_paragraph_has_single_spaces(paragraphs: list[str]):
     """However its words stood."""
     found = first_paragraph("\n\n".join(paragraphs))
     assert found == " ".join(found.split())
+
+
+@pytest.mark.parametrize("text", [r'f(p="\d+")', "1or 2"])
+def test_what_python_warns_of_is_read_under_any_filter(text: str):
+    """With `python -W error` the warning is a SyntaxError, and the verdict on a call was another one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert python_tree(text).body

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from rlvr.errors import DataError, brief
-from rlvr.text import after_thinking
+from rlvr.text import after_thinking, python_tree
 from rlvr.types import JsonObject, Outcome, Task, Verdict
 from rlvr.verifiers.answers import Form, find_answer
 from rlvr.verifiers.base import BaseVerifier
@@ -286,10 +286,10 @@ def _read(text: str) -> list[Call] | str:
 def _expressions(text: str) -> list[ast.expr]:
     """The entries of a Python list, or the expressions on lines of their own."""
     try:
-        tree = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
+        tree = python_tree(text if text.startswith("[") else f"[{text}]").body
         return list(getattr(tree, "elts", ()))
     except SyntaxError:
-        body = ast.parse(text, mode="exec").body
+        body = python_tree(text, "exec").body
         if not all(isinstance(statement, ast.Expr) for statement in body):
             raise
         return [statement.value for statement in body if isinstance(statement, ast.Expr)]

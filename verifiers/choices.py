@@ -28,7 +28,7 @@ _NAMED = (
     r"(?:so|thus|hence|therefore),? |it(?:['’]s| is) |i (?:choose|pick|select) |only )"
 )
 # "B", "(b)", "B.", "the answer is B" and "Option: [B]"
-_LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):!]?", re.IGNORECASE)
+_LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*((?a:[A-Za-z]))\s*[)\]}}]?[.):!]?", re.IGNORECASE)
 # "(B) Lyon", "B. Lyon", "B - Lyon" and "B (Lyon)": without a sign behind it, a letter may be a
 # word, as in "A dog"
 _LETTER_AND_TEXT = re.compile(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from rlvr.episode import Ask, PolicyTurn
+from rlvr.text import python_tree
 from rlvr.types import JsonObject
 
 __all__ = ["CallFormat", "FORMATS", "read_arguments", "read_json", "read_turn_of"]
@@ -289,7 +290,7 @@ def _pythonic(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     if len(body) > _LONGEST_PYTHON or _depth(body) > _DEEPEST:
         return PolicyTurn("", (Ask("", fault="the calls are too long or too deeply nested"),))
     try:
-        tree = ast.parse(body, mode="eval").body
+        tree = python_tree(body).body
         if not isinstance(tree, ast.List) or len(tree.elts) > _MOST:
             raise ValueError("they are no list of calls")
         return PolicyTurn("", tuple(map(_python_call, tree.elts)))

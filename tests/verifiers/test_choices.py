@@ -149,3 +149,9 @@ def test_options_without_the_answer_are_an_error(asked: object, message: str):
     """An error of the row, not a wrong answer of every completion."""
     with pytest.raises(rlvr.DataError, match=message):
         ChoiceVerifier().verify(r"\boxed{A}", asked)
+
+
+def test_a_letter_of_another_alphabet_is_no_option():
+    """The Turkish İ is an i to patterns that ignore case, and an exception was UNSCORED."""
+    asked = {"options": ["4", "5"], "answer": "5"}
+    assert ChoiceVerifier().verify(r"\boxed{İ}", asked).reason == "no-such-choice"

@@ -737,6 +737,13 @@ def test_what_a_pattern_may_divide_in_many_ways_takes_linear_time(kind: str, tex
     assert time.process_time() - started < 2
 
 
+def test_a_letter_that_is_two_in_small_letters_is_no_exception():
+    """The Turkish İ; `ord` took one character."""
+    assert not STRICT.verify(f"İ {FILLER}", asked("words:alphabet")).correct
+    instruction = read_instruction("words:alphabet", {})
+    assert instruction.why_not("İzmir is a port.", strict=True)
+
+
 def test_a_phrase_of_marks_alone_is_looked_for():
     """Marks behind the phrase are passed over, and of "***" nothing was left, which ends any answer."""
     reference = asked("startend:end_checker", end_phrase="***")

@@ -281,7 +281,7 @@ def _overlap(text: str, strict: bool, reference_text: str, percentage: float) ->
 
 @_kind("words:alphabet")
 def _alphabet(text: str, strict: bool) -> str:
-    first = [word[0].lower() for word in (words(text) if strict else bare_words(text))]
+    first = [word[0].lower()[:1] for word in (words(text) if strict else bare_words(text))]
     if not first or not ("a" <= first[0] <= "z"):
         return "the first word begins with no letter"
     for at, letter in enumerate(first):
