@@ -21,6 +21,7 @@ from rlvr.verifiers.math.latex.tree import (
     PI,
     Node,
     free_symbols,
+    has,
     unsigned,
     walk,
 )
@@ -105,13 +106,13 @@ class NamedForm:
 
     Attributes:
         name: what a verdict says was asked for.
-        asks: what the prompt says.
+        asks: what the prompt says, in any case.
         holds: whether a tree has the form.
         has, has_not: examples, of which the documentation and the tests are made.
     """
 
     name: str
-    asks: re.Pattern[str]
+    asks: str
     holds: Callable[[Node], bool]
     has: str
     has_not: str
@@ -241,7 +242,7 @@ def _heads(tree: Node) -> set[str]:
 
 @lru_cache(maxsize=512)
 def _named_forms(prompt: str) -> tuple[NamedForm, ...]:
-    return tuple(form for form in FORMS if form.asks.search(prompt))
+    return tuple(form for form in FORMS if re.search(form.asks, prompt, re.IGNORECASE))
 
 
 @lru_cache(maxsize=512)
@@ -283,26 +284,17 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
     if answer.op != "unit" or reference.op not in ("unit", "num"):
         return True
     named = named_units(prompt)
-    if reference.op == "unit" and reference.value not in named:
-        return True
-    unit = reference.value if reference.op == "unit" else ""
     measurable = {name for name in named if name and measure(name)}
-    due = {unit} if unit else measurable
-    sizes = set(map(measure, due)) - {None}  # kph is km/h
+    due = {reference.value} if reference.op == "unit" else measurable
+    if not measurable or not due <= named:
+        return True
+    unit = str(answer.value)
     # cents per ounce
-    is_price = answer.value in _MONEY and any(f"{answer.value} / " in str(n) for n in named)
-    of_stuff = str(answer.value).partition(" ")[0] in due  # cups of sugar
+    is_price = unit in _MONEY and any(f"{unit} / " in name for name in named if name)
+    is_same = measure(unit) in set(map(measure, due)) - {None}  # kph is km/h
     return (
-        answer.value in due
-        or of_stuff
-        or is_price
-        or measure(answer.value) in sizes
-        or not measurable
-    )
-
-
-def _numbers(tree: Node) -> list[Node]:
-    return [inside_of(leaf, "neg", "percent", "unit") for leaf in leaves(tree)]
+        is_price or is_same or not due.isdisjoint((unit, unit.partition(" ")[0]))
+    )  # cups of sugar
 
 
 def _is_whole(node: Node) -> bool:
@@ -312,19 +304,15 @@ def _is_whole(node: Node) -> bool:
 def _each(holds: Callable[[Node], bool]) -> Callable[[Node], bool]:
     """All numbers are written so; whole ones may be, but one is not."""
 
-    def found(tree: Node) -> bool:
-        numbers = _numbers(tree)
+    def hold(tree: Node) -> bool:
+        numbers = [inside_of(leaf, "neg", "percent", "unit") for leaf in leaves(tree)]
         return all(holds(n) or _is_whole(n) for n in numbers) and any(map(holds, numbers))
 
-    return found
+    return hold
 
 
-def _is_decimal(node: Node) -> bool:
-    return node.op == "num" and Fraction(node.value).denominator > 1
-
-
-def _is_fraction(node: Node) -> bool:
-    return (node.op == "div" and is_written_out(node)) or _is_mixed(node)
+def _is_quotient(node: Node) -> bool:
+    return node.op == "div" and is_written_out(node)
 
 
 def _is_mixed(node: Node) -> bool:
@@ -341,10 +329,6 @@ def _is_scientific(node: Node) -> bool:
 def _is_percent(tree: Node) -> bool:
     """The number before the sign may stand alone."""
     return tree.op == "percent" or (tree.op == "num" and abs(Fraction(tree.value)) > 1)
-
-
-def _in_digits(tree: Node) -> bool:
-    return tree.op == "num"
 
 
 def _is_product(tree: Node) -> bool:
@@ -402,49 +386,26 @@ def _is_prime(number: int) -> bool:
     )
 
 
-def _has_square_of_sum(tree: Node) -> bool:
-    """(x-1)^2+2, behind `y =` too."""
-    return any(_is_sum_power(node) for node in walk(tree))
-
-
 def _is_sum_power(node: Node) -> bool:
     return node.op == "pow" and node.args[0].op == "add" and factors_of(node)[1] != ()
 
 
 def _is_rationalized(tree: Node) -> bool:
     return not any(
-        below.op == "root" or (below.op == "pow" and not _is_whole(below.args[1]))
+        (node.op == "div" and any(map(_is_radical, walk(node.args[1]))))
+        or (node.op == "root" and has(node.args[0], "div"))
         for node in walk(tree)
-        if node.op == "div"
-        for below in walk(node.args[1])
-    ) and not any(
-        inner.op == "div"
-        for node in walk(tree)
-        if node.op == "root"
-        for inner in walk(node.args[0])
     )
 
 
-def _without_degrees(tree: Node) -> bool:
-    return not any(node.op == "deg" or in_degrees(node) for node in walk(tree))
-
-
-def _without_pi(tree: Node) -> bool:
-    return PI not in walk(tree)
+def _is_radical(node: Node) -> bool:
+    return node.op == "root" or (node.op == "pow" and not _is_whole(node.args[1]))
 
 
 def _is_interval(tree: Node) -> bool:
     return (tree.op == "tuple" and len(tree.args) == 2) or (
         tree.op == "union" and all(map(_is_interval, tree.args))
     )
-
-
-def _has_half(tree: Node) -> bool:
-    return tree.op == "clock" and bool(tree.value[1])
-
-
-def _has_no_half(tree: Node) -> bool:
-    return tree.op == "clock" and not tree.value[1]
 
 
 def _is_polar(tree: Node) -> bool:
@@ -463,14 +424,10 @@ def _is_rectangular(tree: Node) -> bool:
     )
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text, re.IGNORECASE)
-
-
 FORMS = (
     NamedForm(
         "a product",
-        _pattern(r"\bfactori[sz]e\b|\bfactor(?:ed)?\b(?! of)|\bfactored form"),
+        r"\bfactori[sz]e\b|\bfactor(?:ed)?\b(?! of)|\bfactored form",
         _is_product,
         r"(x+3)(x-3) | 7(x+3)(x-3) | x^2(x-16)",
         r"x^2-9 | (7x+21)(x-3) | x(x+1)-2",
@@ -478,14 +435,14 @@ FORMS = (
     ),
     NamedForm(
         "no brackets",
-        _pattern(r"\bexpand|\bmultipl(?:y|ied) out|\bwithout (?:parentheses|brackets)"),
+        r"\bexpand|\bmultipl(?:y|ied) out|\bwithout (?:parentheses|brackets)",
         _is_expanded,
         r"x^2-9 | 2x+2",
         r"(x+3)(x-3) | 2(x+1) | (x+1)^2 | x(x+2)+1",
     ),
     NamedForm(
         "prime factors",
-        _pattern(
+        (
             r"\bprime factori[sz]ation|\bproduct of (?:its )?primes?|\bprime factors|"
             r"\bfactori[sz]e\b"
         ),
@@ -495,134 +452,132 @@ FORMS = (
     ),
     NamedForm(
         "a completed square",
-        _pattern(r"\bvertex form|\bcomplet\w+ the square|\bstandard form of (?:the|a) circle"),
-        _has_square_of_sum,
+        r"\bvertex form|\bcomplet\w+ the square|\bstandard form of (?:the|a) circle",
+        lambda tree: any(map(_is_sum_power, walk(tree))),  # behind `y =` too
         r"(x-1)^2+2 | -3(x+2)^2-1",
         r"x^2-2x+3",
     ),
     NamedForm(
         "a percentage",
-        _pattern(r"\b(?:as|to|into|in) (?:a |an )?percent"),
+        r"\b(?:as|to|into|in) (?:a |an )?percent",
         _is_percent,
         r"37.5\% | 37.5",
         r"\frac38 | 0.375",
     ),
     NamedForm(
         "a mixed number",
-        _pattern(r"\bmixed (?:number|fraction|numeral)"),
+        r"\bmixed (?:number|fraction|numeral)",
         _each(_is_mixed),
         r"3\frac17",
         r"\frac{22}{7}",
     ),
     NamedForm(
         "an improper fraction",
-        _pattern(r"\bimproper fraction"),
-        _each(lambda node: node.op == "div" and is_written_out(node)),
+        r"\bimproper fraction",
+        _each(_is_quotient),
         r"\frac{17}{5}",
         r"3\frac25",
     ),
     NamedForm(
         "a fraction",
-        _pattern(
+        (
             r"\b(?:as|to|into) (?:a |an )?(?:[a-z]+ ){0,3}fraction|\bcommon fraction"
             r"|\b(?:what|which) fraction|\b(?:lowest|simplest) (?:terms|form)"
         ),
-        _each(_is_fraction),
+        _each(lambda node: _is_quotient(node) or _is_mixed(node)),
         r"\frac{3}{8} | 1\frac12",
         r"0.375 | 37.5\%",
     ),
     NamedForm(
         "a decimal",
-        _pattern(
+        (
             r"\b(?:as|to|into|in) (?:a |an )?(?:[a-z]+ ){0,2}decimal(?! place)"
             r"|\bdecimal (?:form|notation|expansion|number)"
         ),
-        _each(_is_decimal),
+        _each(lambda node: node.op == "num" and not _is_whole(node)),
         "0.35 | 0.350",
         r"\frac{7}{20} | 3.5\times10^{-1}",
     ),
     NamedForm(
         "scientific notation",
-        _pattern(r"\bscientific notation|\bstandard index form"),
+        r"\bscientific notation|\bstandard index form",
         _each(_is_scientific),
         r"4.5\times10^{-4}",
         r"0.00045 | 45\times10^{-5}",
     ),
     NamedForm(
         "digits",
-        _pattern(
-            r"\b(?:in|using|with|as) (?:digits|numerals|figures)\b|\bstandard (?:notation|form)\b"
-        ),
-        _in_digits,
+        r"\b(?:in|using|with|as) (?:digits|numerals|figures)\b|\bstandard (?:notation|form)\b",
+        lambda tree: tree.op == "num",
         "21",
         r"\text{twenty-one} | 2.1\times10^{1}",
     ),
     NamedForm(
         "no root in a denominator",
-        _pattern(r"\brationali[sz]e the denominator|\brational denominator|\b\w+ radical form"),
+        r"\brationali[sz]e the denominator|\brational denominator|\b\w+ radical form",
         _is_rationalized,
         r"\frac{\sqrt5}{5} | 7\sqrt2",
         r"\frac{1}{\sqrt5} | \frac{14}{\sqrt2}",
     ),
     NamedForm(
         "radians",
-        _pattern(r"\b(?:in|to|into) radians?\b"),
-        _without_degrees,
+        r"\b(?:in|to|into) radians?\b",
+        lambda tree: not any(node.op == "deg" or in_degrees(node) for node in walk(tree)),
         r"\frac{\pi}{4}",
         r"45^\circ",
     ),
     NamedForm(
         "degrees",
-        _pattern(r"\b(?:in|to|into) degrees?\b"),
-        _without_pi,
+        r"\b(?:in|to|into) degrees?\b",
+        lambda tree: PI not in walk(tree),
         r"45^\circ",
         r"\frac{\pi}{4}",
     ),
     NamedForm(
         "an implication",
-        _pattern(r"\bcontrapositive|\bconverse"),
+        r"\bcontrapositive|\bconverse",
         lambda tree: tree.op == "logic" and tree.value == "implies",
         r"\neg q\to\neg p",
         r"q\lor\neg p",
     ),
     NamedForm(
         "an interval",
-        _pattern(r"\binterval notation"),
+        r"\binterval notation",
         _is_interval,
         r"(-1,3) | (-\infty,1]\cup[2,\infty)",
         "-1<x<3 | x<2",
     ),
     NamedForm(
         "a time with am or pm",
-        _pattern(r"\b12[- ]hour"),
-        _has_half,
+        r"\b12[- ]hour",
+        lambda tree: tree.op == "clock" and bool(tree.value[1]),
         r"5:30\text{ PM}",
         "17:30",
     ),
     NamedForm(
         "a time of 24 hours",
-        _pattern(r"\b24[- ]hour (?:time|format|clock|notation)"),
-        _has_no_half,
+        r"\b24[- ]hour (?:time|format|clock|notation)",
+        lambda tree: tree.op == "clock" and not tree.value[1],
         "17:30",
         r"5:30\text{ PM}",
     ),
     NamedForm(
         "a function by cases",
-        _pattern(r"\bas a piecewise|\bpiecewise (?:function|form|definition)"),
+        r"\bas a piecewise|\bpiecewise (?:function|form|definition)",
         lambda tree: tree.op == "cases",
         r"\begin{cases}x&x\ge0\\-x&x<0\end{cases}",
         "|x|",
     ),
     NamedForm(
         "slope and intercept",
-        _pattern(r"\bslope[- ]intercept form"),
+        r"\bslope[- ]intercept form",
         lambda tree: tree.op != "rel",
         "y=2x-1",
         "2x-y=1 | y+1=2x",
     ),
     NamedForm(
         "one logarithm",
-        _pattern(r"\bsingle log"),
+        r"\bsingle log",
         lambda tree: (
             sum(node.op == "log" or node.value in ("ln", "log") for node in walk(tree)) == 1
         ),
@@ -631,14 +586,14 @@ FORMS = (
     ),
     NamedForm(
         "polar form",
-        _pattern(r"\b(?:polar|exponential) form"),
+        r"\b(?:polar|exponential) form",
         _is_polar,
         r"2e^{i\pi/3}",
         r"1+\sqrt3i",
     ),
     NamedForm(
         "rectangular form",
-        _pattern(r"\b(?:rectangular|cartesian) form|\bform a ?\+ ?bi"),
+        r"\b(?:rectangular|cartesian) form|\bform a ?\+ ?bi",
         _is_rectangular,
         r"1+\sqrt3i",
         r"2e^{i\pi/3}",

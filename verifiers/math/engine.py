@@ -25,6 +25,7 @@ from rlvr.verifiers.math.latex.tree import (
     INFINITY,
     MINUS_INFINITY,
     PI,
+    calls,
     free_symbols,
     has,
     minus,
@@ -98,9 +99,8 @@ def handle(request: Request) -> Reply:
     # Ours, but no answer may go unscored by finding it.
     except (Exception, RecursionError) as error:  # noqa: BLE001
         return False, f"engine-error: {type(error).__name__}"
-    return bool(
-        decision.equal
-    ), f"{decision.reason}: {_certainty(opinions)}" if prove else decision.reason
+    certainty = f": {_certainty(opinions)}" if prove else ""
+    return bool(decision.equal), decision.reason + certainty
 
 
 def are_operations(answer: Form, reference: Form) -> bool:
@@ -155,19 +155,8 @@ def _check(form: Form) -> None:
         decided(lambda: Evaluation({}, real=False).value(tree))
 
 
-_NO_VALUE = (
-    "rel",
-    "list",
-    "set",
-    "tuple",
-    "builder",
-    "numbers",
-    "union",
-    "intersection",
-    "minus",
-    "pm",
-    "congruent",
-    "logic",
+_NO_VALUE = tuple(
+    "rel list set tuple builder numbers union intersection minus pm congruent logic".split()
 )
 _NO_UNIT = (*_NO_VALUE, "matrix")
 _INFINITIES = (INFINITY, MINUS_INFINITY)
@@ -184,12 +173,8 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
         if _within(a, answer, reference, policy) or (policy.tolerance and _near(a, b, policy)):
             return True
         # 40 answers 40%: "either" takes the number before the sign as well.
-        if (
-            reference.percent
-            and not answer.percent
-            and policy.percent == "either"
-            and equality.same(a, b)
-        ):
+        is_bare = reference.percent and not answer.percent and policy.percent == "either"
+        if is_bare and equality.same(a, b):
             return True
         # From here on 40% is 0.4, on both sides alike.
         if policy.percent != "ignore":
@@ -215,14 +200,11 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
             return equal
         # Equations are the same up to a factor, which is no difference of sides.
         if equal and a.op == b.op == "rel" and a.value == b.value == ("=",):
-            return proportional(*(minus(side.args[0], side.args[1]) for side in (a, b))) or None
+            return proportional(minus(*a.args), minus(*b.args)) or None
         mine, reference_names = free_symbols(a), free_symbols(b)
-        sets = any(has(tree, *_NO_VALUE, "tuple", "matrix") for tree in (a, b))
-        if (
-            sets
-            or (mine - reference_names and reference_names - mine)
-            or "C" in mine | reference_names
-        ):
+        is_renamed = mine - reference_names and reference_names - mine
+        is_several = has(a, *_NO_UNIT) or has(b, *_NO_UNIT)
+        if is_several or is_renamed or "C" in mine | reference_names:
             return None  # k\pi and n\pi, constants of integration
         gap = minus(a, b)
         zero = is_zero(gap)
@@ -238,14 +220,11 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
 def _holds_by_convention(policy: MathPolicy, answer: Form, reference: Form, gap: Node) -> bool:
     """A rounded reference, a percent sign, a logarithm to the base 10, or an identity of positive
     numbers."""
-    if isinstance(answer, Quantity) and isinstance(reference, Quantity):
-        rounded = bounds(answer, reference, policy) is not None
-    else:
-        rounded = False
-    if rounded or any(isinstance(form, Quantity) and form.percent for form in (answer, reference)):
-        return True
+    sides = [form for form in (answer, reference) if isinstance(form, Quantity)]
     return (
-        any(n.op == "call" and n.value == "log" for n in walk(gap))
+        (len(sides) == 2 and bounds(*sides, policy) is not None)
+        or any(side.percent for side in sides)
+        or calls(gap, "log")
         or is_zero(gap, positive=True) is not False
     )
 

@@ -32,9 +32,11 @@ from rlvr.verifiers.math.latex.tree import (
     Node,
     TooLarge,
     Unreadable,
+    call,
     free_symbols,
     has,
     minus,
+    neg,
     num,
     replace_part,
     sym,
@@ -93,7 +95,7 @@ def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
     return a, b
 
 
-_MINUS_ONE = (num(-1), Node("neg", (num(1),)))
+_MINUS_ONE = (num(-1), neg(num(1)))
 _MATRICES = frozenset("ABCDMPQXI")
 
 
@@ -113,12 +115,12 @@ def _same(a: Node, b: Node) -> bool:
     if {a.op, b.op} <= {"list", "set"}:
         return _in_any_order(a.args, b.args)
     # A list, a set or a plain tuple beside a number is another kind of thing.
-    if any(
-        side.op in ("list", "set", "congruent") or _is_plain_tuple(side, opposite)
+    return not any(
+        side.op in ("list", "set", "congruent")
+        # 2(1, 3) is (2, 6), but no tuple is a number.
+        or (side.op == "tuple" and not has(opposite, "tuple", "matrix"))
         for side, opposite in ((a, b), (b, a))
-    ):
-        return False
-    return _expressions(a, b)
+    ) and _expressions(a, b)
 
 
 _UNIT_VECTORS = (sym("i^"), sym("j^"), sym("k^"))
@@ -144,11 +146,6 @@ def _is_vector(node: Node) -> bool:
     return (node.op == "tuple" and node.value == "()") or (
         node.op == "matrix" and node.value[1] == 1
     )
-
-
-def _is_plain_tuple(side: Node, other: Node) -> bool:
-    """2(1, 3) is (2, 6), but no tuple is a number."""
-    return side.op == "tuple" and not has(other, "tuple", "matrix")
 
 
 # -------------------------------------------------------------------------------------- expressions
@@ -190,11 +187,12 @@ def _with_factor_inside(node: Node) -> Node:
     if len(inner) != 1:
         return node
     [operation] = inner
-    outside = tuple(arg for arg in node.args if arg is not operation)
-    if any(operation.value in free_symbols(arg) for arg in outside):
-        return node
     body, *ends = operation.args
-    return Node(operation.op, (Node("mul", (*outside, body)), *ends), operation.value)
+    outside = Node("mul", tuple(arg for arg in node.args if arg is not operation))
+    if operation.value in free_symbols(outside):
+        return node
+    product = Node("mul", (*outside.args, body))
+    return Node(operation.op, (product, *ends), operation.value)
 
 
 def _expressions(a: Node, b: Node) -> bool:
@@ -219,10 +217,8 @@ def _expressions(a: Node, b: Node) -> bool:
     if _with_other_constants(a, b):
         return True
     left, right = _without_constant(a), _without_constant(b)
-    if left is None or right is None or "C" not in (left[0], right[0]):
-        return False
     # C is dropped on both sides; what is left must differ by a constant.
-    return probing.shift(left[1], right[1])
+    return bool(left and right and "C" in (left[0], right[0]) and probing.shift(left[1], right[1]))
 
 
 def _is_primitive(node: Node) -> bool:
@@ -282,15 +278,13 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
         return False
     (start_a, step_a), (start_b, step_b) = mine, others
     # The step may run backwards: k runs through all whole numbers.
-    if not (probing.equal(step_a, step_b) or probing.equal(step_a, Node("neg", (step_b,)))):
+    if not (probing.equal(step_a, step_b) or probing.equal(step_a, neg(step_b))):
         return False
     turns = Node("div", (minus(start_a, start_b), step_a))
     if probing.equal(turns, num(0)):
         return True
     family = "k" in (left, right) or (a.op == b.op == "add")
-    return family and probing.equal(
-        turns, Node("call", (Node("add", (turns, num(Fraction(1, 2)))),), "floor")
-    )
+    return family and probing.equal(turns, call("floor", Node("add", (turns, num(Fraction(1, 2))))))
 
 
 def _progression(node: Node, name: str) -> tuple[Node, Node] | None:
@@ -393,9 +387,8 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
         own_factors = [
             factor.value for factor in factors if factor.op == "sym" and factor.value in names
         ]
-        if len(own_factors) > 1 or sum(
-            below.op == "sym" and below.value in names for below in walk(term)
-        ) != len(own_factors):
+        everywhere = [below for below in walk(term) if below.op == "sym" and below.value in names]
+        if len(own_factors) > 1 or len(everywhere) != len(own_factors):
             return False
         factors_found += own_factors
     return sorted(factors_found) == sorted(names) and len(free_symbols(node)) > len(names)
@@ -484,20 +477,16 @@ def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
         return above, (*factors, *(below.args if below.op == "mul" else (below,)))
     if node.op == "neg":
         above, factors = _over_one(node.args[0])
-        return Node("neg", (above,)), factors
+        return neg(above), factors
     if node.op not in ("add", "mul"):
         return node, ()
     parts = list(map(_over_one, node.args))
     factors = tuple(factor for _, below in parts for factor in below)
     if node.op == "mul":
         return Node("mul", tuple(above for above, _ in parts)), factors
-    missing_factors = [
-        [f for position, (_, below) in enumerate(parts) if position != at for f in below]
-        for at in range(len(parts))
-    ]
     terms = (
-        Node("mul", (above, *extra))
-        for (above, _), extra in zip(parts, missing_factors, strict=True)
+        Node("mul", (above, *(f for _, below in parts[:at] + parts[at + 1 :] for f in below)))
+        for at, (above, _) in enumerate(parts)
     )
     return Node("add", tuple(terms)), factors
 
@@ -519,10 +508,9 @@ def _congruences(a: Node, b: Node) -> bool:
         return False
     sides = a.args[0], b.args[0]
     relations = [side for side in sides if side.op == "rel"]
-    if any(
-        relation.value != ("equiv",) or relation.args[0] != relations[0].args[0]
-        for relation in relations
-    ):
+    if len({relation.args[0] for relation in relations}) > 1:
+        return False
+    if any(relation.value != ("equiv",) for relation in relations):
         return False
     residues = [side.args[1] if side.op == "rel" else side for side in sides]
     return any(map(free_symbols, residues)) and probing.equal(*residues)

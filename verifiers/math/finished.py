@@ -273,11 +273,6 @@ def _is_product_of_arrays(node: Node) -> bool:
     return arrays > 1 or (arrays == 1 and has_integer)
 
 
-def _is_sum_of_arrays(node: Node) -> bool:
-    """With letters it is a line."""
-    return any(arg.op == "matrix" for arg in node.args) and not free_symbols(node)
-
-
 def _has_dots(nodes: Sequence[Node]) -> bool:
     return any(node.op == "sym" and node.value == "…" for node in nodes)
 
@@ -366,17 +361,13 @@ def _parts(node: Node) -> Sequence[Node]:
 
 def _share(above: Node, below: Node) -> bool:
     r"""\frac{\pi}{\pi}, \frac{x^2}{x}, \frac{\sqrt6}{\sqrt2}."""
-    bases = {base for arg in _parts(above) if not _is_number(arg) for base in _bases(arg)}
-    if not bases.isdisjoint(
-        base for arg in _parts(below) if not _is_number(arg) for base in _bases(arg)
-    ):
-        return True
-    roots = [
-        [written_value(arg.args[0]) for arg in _parts(side) if _is_root(arg)]
-        for side in (above, below)
-    ]
-    return any(
-        a and b and math.gcd(a.numerator, b.numerator) > 1 for a in roots[0] for b in roots[1]
+    sides = [_parts(above), _parts(below)]
+    bases, others = (
+        {base for arg in side if not _is_number(arg) for base in _bases(arg)} for side in sides
+    )
+    mine, roots = ([written_value(arg.args[0]) for arg in side if _is_root(arg)] for side in sides)
+    return not bases.isdisjoint(others) or any(
+        a and b and math.gcd(a.numerator, b.numerator) > 1 for a in mine for b in roots
     )
 
 
@@ -427,14 +418,10 @@ def _is_open_power(node: Node) -> bool:
 
 def _is_root_of_power(node: Node) -> bool:
     """8^{1/3}."""
-    power, number = written_value(node.args[1]), written_value(node.args[0])
-    fractional = power is not None and power.denominator > 1
-    return (
-        fractional
-        and power is not None
-        and number is not None
-        and _has_power(number, power.denominator)
-    )
+    number, power = map(written_value, node.args)
+    if number is None or power is None or power.denominator == 1:
+        return False
+    return _has_power(number, power.denominator)
 
 
 def _is_open_root(node: Node) -> bool:
@@ -495,10 +482,6 @@ def _is_open_function(node: Node) -> bool:
     inverse = node.args[0].op == "call" and node.args[0].value in _INVERSES
     exponential = name in ("ln", "log") and _is_power_of(node.args[0], EULER)
     return not free_symbols(node) or (name in _DIRECT and inverse) or exponential
-
-
-def _is_open_logarithm(node: Node) -> bool:
-    return not free_symbols(node) or _is_power_of(*node.args)
 
 
 def _has_short_value(node: Node) -> bool:
@@ -565,10 +548,6 @@ def _is_of_constants(node: Node) -> bool:
     return not free_symbols(node)
 
 
-def _is_count(node: Node) -> bool:
-    return node.value in _COUNTED and not free_symbols(node)
-
-
 def _is_of_one(node: Node) -> bool:
     r"""\max(E, E), \gcd(E), \binom E1: it gives back what it is of."""
     if node.value in _COUNTED:
@@ -599,11 +578,6 @@ def _is_open_negation(node: Node) -> bool:
 
 def _joins_one_set(node: Node) -> bool:
     return len(set(map(spelling, node.args))) < len(node.args)
-
-
-def _is_doubled_sign(node: Node) -> bool:
-    """-(-3)."""
-    return node.args[0].op == "neg"
 
 
 def _is_open_plus_minus(node: Node) -> bool:
@@ -640,13 +614,8 @@ def _is_root(node: Node) -> bool:
 def _is_power_of_ten(node: Node) -> bool:
     if node.op != "pow" or node.args[0] != num(10):
         return False
-    exponent = written_value(node.args[1])
-    return (
-        exponent is not None
-        and exponent.denominator == 1
-        and exponent not in (0, 1)
-        and _is_numeral(node.args[1])
-    )
+    exponent = written_value(node.args[1]) or Fraction(0)
+    return exponent.denominator == 1 and exponent not in (0, 1) and _is_numeral(node.args[1])
 
 
 def _is_scientific(node: Node) -> bool:
@@ -668,7 +637,7 @@ RULES = (
         {
             "add": _is_open_sum,
             "pm": _is_open_plus_minus,
-            "neg": _is_doubled_sign,
+            "neg": lambda node: node.args[0].op == "neg",  # -(-3)
         },
         r"5+3\sqrt2 | 3-4i | x^3-x | 5\frac{2}{7} | \frac{1}{x}+\frac{1}{x+2} | \pm 4",
         r"81+19 | 4\sqrt7+\sqrt7 | 6y-y | 1+\frac13 | x+0 | 8\pm3 | -(-6)",
@@ -717,7 +686,11 @@ RULES = (
     Rule(
         "factorial",
         "a factorial or a number of choices can still be worked out",
-        {"fact": _is_of_constants, "fact2": _is_of_constants, "call": _is_count},
+        {
+            "fact": _is_of_constants,
+            "fact2": _is_of_constants,
+            "call": lambda node: node.value in _COUNTED and _is_of_constants(node),
+        },
         r"n! | \binom{n}{k}",
         r"6! | 7!! | \binom{7}{2} | C(7,2)",
     ),
@@ -726,7 +699,7 @@ RULES = (
         "a function of constants can still be worked out",
         {
             "call": _is_open_function,
-            "log": _is_open_logarithm,
+            "log": lambda node: not free_symbols(node) or _is_power_of(*node.args),
             "conj": _is_of_constants,
             "mod": _is_of_constants,
             "pow": _is_open_exponential,
@@ -811,7 +784,10 @@ RULES = (
             "det": _always,
             "transpose": _always,
             "mul": _is_product_of_arrays,
-            "add": _is_sum_of_arrays,
+            # With letters it is a line.
+            "add": lambda node: (
+                any(arg.op == "matrix" for arg in node.args) and _is_of_constants(node)
+            ),
         },
         r"\frac{1}{5}\begin{pmatrix}2&1\\0&3\end{pmatrix}",
         (

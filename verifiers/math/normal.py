@@ -189,23 +189,16 @@ class _Comparison:
     def _families(self, a: Form, b: Form) -> Decision:
         """A declared letter may have another name on the other side, if that is the only letter
         that differs."""
-        if (
-            isinstance(a, Family)
-            and isinstance(b, Family)
-            and a.domain
-            and b.domain
-            and a.domain != b.domain
-        ):
-            return judged(False, "domain")
-        if _are_uncounted(a, b) or _are_uncounted(b, a):
+        families = [form for form in (a, b) if isinstance(form, Family)]
+        domains = {family.domain for family in families if family.domain}
+        if len(domains) > 1 or _are_uncounted(a, b) or _are_uncounted(b, a):
             return judged(False, "domain")
         bodies = [form.body if isinstance(form, Family) else form for form in (a, b)]
         mine, others = map(letters, bodies)
         # One letter on each side, of which one was declared: it may have the other's name.
         if len(mine - others) == len(others - mine) == 1:
             (old,), (new,) = mine - others, others - mine
-            declared = {form.letter for form in (a, b) if isinstance(form, Family)}
-            if declared & {old, new}:
+            if {family.letter for family in families} & {old, new}:
                 bodies[0] = rename(bodies[0], {old: new})
         return self.decide(*bodies)
 
@@ -214,12 +207,10 @@ class _Comparison:
             if squeeze(a.body.text) == b.name and squeeze(b.body.text) == a.name:
                 return _SAME_TEXT  # p = q and q = p
             if a.name != b.name and _are_no_names(a, b):
-                return self._ask(
-                    a, b
-                )  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
-            same_name = (
-                b if a.name == b.name or _are_roots_of(a.name, b.name) else renamed_function(b, a)
-            )
+                # xy = 1, yx = 1 and y = 1/x say the same of the same letters
+                return self._ask(a, b)
+            is_same = a.name == b.name or _are_roots_of(a.name, b.name)
+            same_name = b if is_same else renamed_function(b, a)
             kinds = {form_kind(a.body), form_kind(b.body)}
             if same_name and kinds == {"list", "()"} and a.name[:1] != "(":
                 return _DIFFERENT_KIND  # m = -2, 6 is no -2 < m < 6
@@ -243,20 +234,14 @@ class _Comparison:
         # The policy wants values and no equations; a region is its own answer.
         if not self.policy.equation_as_value and not (is_region(a) or is_region(b)):
             return _DIFFERENT_KIND
-        return self.decide(
-            a.body if isinstance(a, Named) else a, b.body if isinstance(b, Named) else b
-        )
+        return self.decide(_body(a), _body(b))
 
     def _choices(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Choice) and isinstance(b, Choice):
             if a.letter != b.letter:
                 return judged(False, "choice")
             # (B) 12 beside (B) 13: the letter is right, and what was said of it is not.
-            clash = (
-                a.rest is not None
-                and b.rest is not None
-                and self.decide(a.rest, b.rest).equal is False
-            )
+            clash = a.rest and b.rest and self.decide(a.rest, b.rest).equal is False
             return judged(False, "text") if clash else Decision(True, "same-choice")
         choice, opposite = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
@@ -360,12 +345,9 @@ class _Comparison:
     def _regions(self, a: Items, b: Items) -> Decision:
         if decision := same_region(a, b):
             return decision
-        alike = (
-            match_items(a.items, b.items, self.decide) if a.kind == b.kind == "union" else UNDECIDED
-        )
-        return (
-            alike if alike.equal else self._ask(a, b)
-        )  # other parts may still make the same whole
+        alike = a.kind == b.kind == "union" and match_items(a.items, b.items, self.decide)
+        # Other parts may still make the same whole.
+        return alike if alike and alike.equal else self._ask(a, b)
 
     def _decide_unordered(self, a: Items, b: Items) -> Decision:
         # Labels say which item is which; then the order is theirs.
@@ -407,11 +389,9 @@ class _Comparison:
         if decision is not UNDECIDED:
             return decision
         # The same signs, however they were spaced, braced or built.
-        if (
-            (a.value, a.unit, a.percent) == (b.value, b.unit, b.percent)
-            and (tree := tree_or_none(a)) is not None
-            and tree == tree_or_none(b)
-        ):
+        is_measured_alike = (a.value, a.unit, a.percent) == (b.value, b.unit, b.percent)
+        tree = tree_or_none(a) if is_measured_alike else None
+        if tree and tree == tree_or_none(b):
             return _SAME_TEXT
         # Converted first, so that the engine compares plain numbers.
         if self.leaf is None or size in (None, 1):
@@ -423,13 +403,11 @@ class _Comparison:
         ratio after all."""
         if isinstance(a, Clock) and isinstance(b, Clock):
             same = a.seconds == b.seconds
-            if a.half != b.half and self.policy.units == "optional" and not same:
+            if a.half != b.half and self.policy.units == "optional":
                 bare = b if a.half else a
                 # A bare time up to 12:59 may be of either half of the day; 15:30 has one reading.
-                same = (
-                    bare.seconds <= _HALF_DAY_S + 3599
-                    and (a.seconds - b.seconds) % _HALF_DAY_S == 0
-                )
+                is_short = bare.seconds <= _HALF_DAY_S + 3599
+                same = same or (is_short and (a.seconds - b.seconds) % _HALF_DAY_S == 0)
             return _SAME_TEXT if same else judged(False, "time")
         clock, opposite = (a, b) if isinstance(a, Clock) else (b, a)
         if isinstance(a, Clock) and isinstance(b, Quantity) and b.value is not None:
@@ -496,7 +474,7 @@ def _is_no_interval(region: Form, other: Form) -> bool:
         return low is not None and high is not None and low >= high
     if not isinstance(other, Items) or other.kind not in ("list", "matrix"):
         return False
-    return not any(is_region(item) for item in other.items)
+    return not any(map(is_region, other.items))
 
 
 def _are_uncounted(family: Form, other: Form) -> bool:
@@ -550,24 +528,21 @@ def _ranges(dashed: Items, other: Form) -> Decision:
 
 def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
-        if _predicate(b, a.plain) == a.plain:
-            return _SAME_TEXT
-        if a.plain != b.plain and _says(a.plain, b.plain):
-            return _SAME_TEXT
-        if _says(_predicate(a, b.plain, words=1), b.plain):
-            return _SAME_TEXT
-        same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
+        same = (
+            _predicate(b, a.plain) == a.plain
+            or (a.plain != b.plain and _says(a.plain, b.plain))
+            or _says(_predicate(a, b.plain, words=1), b.plain)
+            or (a.plain == b.plain and _same_case(_letters(a), _letters(b), policy))
+        )
         return _SAME_TEXT if same else Decision(None, "different-text")
     word, opposite = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
     mine, other_letters = _letters(word), _letters(opposite)
-    if word is b and other_letters.casefold() in _SHORT_FOR.get(word.plain, ()):
-        return _SAME_TEXT
-    if (formula(opposite.text) or other_letters.casefold()) == squeeze(word.plain) and _same_case(
-        mine, other_letters, policy
-    ):
-        return _SAME_TEXT
-    return _UNLIKE
+    said = other_letters.casefold()
+    is_short = word is b and said in _SHORT_FOR.get(word.plain, ())
+    is_same = (formula(opposite.text) or said) == squeeze(word.plain)
+    same = is_short or (is_same and _same_case(mine, other_letters, policy))
+    return _SAME_TEXT if same else _UNLIKE
 
 
 def _says(answer: str, reference: str) -> bool:
@@ -582,12 +557,8 @@ def _says(answer: str, reference: str) -> bool:
     if answer.endswith(reference) and _HAPPENED.fullmatch(answer.removesuffix(reference)):
         return True
     head, _, last = answer.rpartition(" ")
-    if (head == reference and last in _BEARERS) or answer.partition(" ")[::2] in (
-        ("on", reference),
-        ("in", reference),
-        ("at", reference),
-        ("month", f"of {reference}"),
-    ):
+    is_placed = answer in (f"{word} {reference}" for word in ("on", "in", "at", "month of"))
+    if is_placed or (head == reference and last in _BEARERS):
         return True
     subject = answer.removesuffix(reference)
     is_verb = reference.partition(" ")[0] in _VERBS
@@ -609,11 +580,8 @@ def _predicate(sentence: Word, other: str, words: int = 2) -> str:
         return does
     hedging = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split()) - {*other.split()}
     # A noun of mathematics alone needs no article; up to three words may be its property.
-    return (
-        plain(predicate)
-        if verb and len(predicate.split()) < 4 and not hedging and len(subject.split()) >= words
-        else ""
-    )
+    says_one = verb and len(predicate.split()) < 4 and not hedging
+    return plain(predicate) if says_one and len(subject.split()) >= words else ""
 
 
 def _letters(form: Form) -> str:
@@ -627,6 +595,5 @@ def _same_case(a: str, b: str, policy: MathPolicy) -> bool:
     mine, reference_elements = elements(a), elements(b)
     if mine == reference_elements or a.casefold() in _NO_ELEMENTS:
         return True
-    return (mine is None or reference_elements is None) and len(
-        a
-    ) > 2  # Paris is PARIS, but Co is not co
+    # Paris is PARIS, but Co is not co
+    return None in (mine, reference_elements) and len(a) > 2

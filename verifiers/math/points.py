@@ -18,8 +18,8 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 from flint import arb, ctx, fmpq
 
@@ -99,12 +99,10 @@ def _root_of_power(node: Node) -> Node | None:
     r"""u of \sqrt{u^2} and (u^2)^{1/2}."""
     if node.op not in ("root", "pow") or node.args[0].op != "pow":
         return None
-    inner, outer = node.args[0].args[1], node.args[1]
+    (base, inner), outer = node.args[0].args, node.args[1]
     is_integral = node.op == "pow" and outer.op == "num" and outer.value.denominator == 1
     # (x^2)^3 is a polynomial, (x^2)^{1/2} is |x|.
-    return (
-        None if is_integral or free_symbols(inner) or free_symbols(outer) else node.args[0].args[0]
-    )
+    return None if is_integral or free_symbols(inner) or free_symbols(outer) else base
 
 
 def is_analytic(node: Node) -> bool:
@@ -113,25 +111,14 @@ def is_analytic(node: Node) -> bool:
     if not free_symbols(node):
         return True
     if node.op == "pow":
-        base, exponent = node.args
-        base_exponent = unsigned(exponent)
         # A power other than a whole one is analytic only over a positive base.
-        if (
-            not (base_exponent.op == "num" and base_exponent.value.denominator == 1)
-            and base not in _POSITIVE
-            and not _is_positive(base)
-        ):
+        base, exponent = node.args[0], unsigned(node.args[1])
+        is_whole = exponent.op == "num" and exponent.value.denominator == 1
+        if not is_whole and base not in _POSITIVE and not (base.op == "num" and base.value > 0):
             return False
-    elif node.op == "call":
-        if node.value not in _ENTIRE:
-            return False
-    elif node.op not in _ANALYTIC:
+    elif (node.value not in _ENTIRE) if node.op == "call" else node.op not in _ANALYTIC:
         return False
     return all(map(is_analytic, node.args))
-
-
-def _is_positive(base: Node) -> bool:
-    return base.op == "num" and base.value > 0
 
 
 _ANALYTIC = frozenset(("sym", "add", "mul", "neg", "div", "deg", "apply"))
@@ -231,27 +218,23 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     rng = _seeded(seeds)
     steps = has_steps(*seeds)
     known_numbers = _known_numbers(seeds)
+    far_numbers = filter(_is_far, known_numbers)
     calculus = any(has(seed, *_CALCULUS) or INFINITY in walk(seed) for seed in seeds)
     if calculus:  # each point costs milliseconds
         # Far numbers alone: near ones are as good as random ones.
-        plain = [*(x for x in known_numbers if _is_far(x)), fmpq(1000), fmpq(-1000)][
-            :_MOST_FOR_CALCULUS
-        ]
-    elif steps:
-        plain = list(dict.fromkeys((*_PLAIN_WITH_STEPS, *known_numbers)))
+        plain = [*far_numbers, fmpq(1000), fmpq(-1000)][:_MOST_FOR_CALCULUS]
     else:
-        plain = list(dict.fromkeys((*_PLAIN, *filter(_is_far, known_numbers))))
+        some = (*_PLAIN_WITH_STEPS, *known_numbers) if steps else (*_PLAIN, *far_numbers)
+        plain = list(dict.fromkeys(some))
     integral = _whole_variables(seeds)
     values: dict[str, list[Number]] = {}
     beside: list[tuple[Point, int]] = []
     budget = Budget(_SEARCH_STEPS)
     for name in names:
         fixed = _somewhere(names, rng)
-        turning = (
-            _turning_numbers(name, fixed, seeds, known_numbers, budget)
-            if steps and not calculus
-            else ([], [])
-        )
+        turning: tuple[list[Number], list[Number]] = [], []
+        if steps and not calculus:
+            turning = _turning_numbers(name, fixed, seeds, known_numbers, budget)
         roots, near = (_whole_only(points, name in integral) for points in turning)
         values[name] = [*roots, *near, *_whole_only(plain, name in integral)]
         # Roots first: the steps that may be spent may end before the others.
@@ -267,13 +250,9 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
         # All letters at the same number: there |x - y| and max turn.
         for x in _whole_only(plain[:6], bool(integral)):
             yield dict.fromkeys(names, x), OTHER
-        for x, sign in itertools.product(
-            known_numbers[:: len(_NEIGHBOURS)] if steps else (), (1, -1)
-        ):
-            yield (
-                {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names},
-                OTHER,
-            )  # all beyond it
+        written = known_numbers[:: len(_NEIGHBOURS)] if steps else ()
+        for x, sign in itertools.product(written, (1, -1)):  # all beyond it
+            yield {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names}, OTHER
         for _ in range(_JOINT if steps else 4):
             yield {name: rng.choice(values[name]) for name in names}, OTHER
 
@@ -311,10 +290,9 @@ def _is_far(x: fmpq) -> bool:
 
 
 def _numbers(halves: Sequence[int], powers: Sequence[int], tiny: Sequence[int]) -> list[fmpq]:
-    large = [fmpq(sign * 10**k) for k in powers for sign in (1, -1)]
-    return (
-        [fmpq(n, 2) for n in halves] + large + [fmpq(sign, 10**k) for k in tiny for sign in (1, -1)]
-    )
+    large = (fmpq(sign * 10**k) for k in powers for sign in (1, -1))
+    small = (fmpq(sign, 10**k) for k in tiny for sign in (1, -1))
+    return [*(fmpq(n, 2) for n in halves), *large, *small]
 
 
 _PLAIN = _numbers((0, 1, 2, -2, -3), (2, 4, 9), (3,))
@@ -360,18 +338,13 @@ def _turning_numbers(
     switches = _switches(name, list(others), seeds)
     with ctx.workprec(_ROOT_BITS * 4 // 3):
         # A root of an inner switch is where the search for those of an outer one begins.
-        for plain in (True, False):
-            for switch, at_integers in (
-                (switch, is_at_integers)
-                for switch, is_at_integers in switches
-                if has_steps(switch) is not plain
-            ):
-                search = _Search(switch, name, others, budget, known, list(roots))
-                roots += [
-                    root
-                    for root in search.roots(at_integers)
-                    if not any(_near(root, root_before) for root_before in roots)
-                ]
+        for switch, at_integers in sorted(switches, key=lambda item: has_steps(item[0])):
+            search = _Search(switch, name, others, budget, known, list(roots))
+            roots += [
+                root
+                for root in search.roots(at_integers)
+                if not any(_near(root, root_before) for root_before in roots)
+            ]
         roots.sort(key=_middle)
         if len(roots) > _MOST_ROOTS:
             roots = roots[:: -(-len(roots) // _MOST_ROOTS)] + roots[-1:]
@@ -422,17 +395,16 @@ def _switches(name: str, names: Sequence[str], seeds: Sequence[Node]) -> list[tu
 
 
 def _decides(node: Node) -> Iterator[tuple[Node, bool]]:
-    if node.op == "call" and node.value in ("abs", "sgn"):
-        yield node.args[0], False
-    elif node.op == "call" and node.value in ("floor", "ceil"):
-        yield node.args[0], True
-    elif node.op == "call" and node.value in ("max", "min"):
+    name = node.value if node.op == "call" else node.op
+    if name in ("abs", "sgn", "floor", "ceil"):
+        yield node.args[0], name in ("floor", "ceil")
+    elif name in ("max", "min"):
         for a, b in itertools.combinations(node.args[:4], 2):
             yield minus(a, b), False
-    elif node.op == "mod":
+    elif name == "mod":
         # x mod m jumps where x/m is whole.
         yield Node("div", node.args), True
-    elif node.op == "cases":
+    elif name == "cases":
         for condition in node.args[1::2]:
             for relation in (n for n in walk(condition) if n.op == "rel"):
                 for a, b in itertools.pairwise(relation.args):
@@ -441,24 +413,17 @@ def _decides(node: Node) -> Iterator[tuple[Node, bool]]:
         yield base, False
 
 
-def _itself(x: Number) -> Number:
-    return x
-
-
+@dataclass(frozen=True, slots=True)
 class _Search:
     """One switch as a function of one variable."""
 
-    def __init__(
-        self,
-        switch: Node,
-        name: str,
-        others: Point,
-        budget: Budget,
-        known: Sequence[Number],
-        inner: Sequence[Number],
-    ) -> None:
-        self._switch, self._name, self._others, self._budget = switch, name, dict(others), budget
-        self._known, self._inner = known, inner
+    switch: Node
+    name: str
+    others: Point
+    budget: Budget
+    known: Sequence[Number]
+    inner: Sequence[Number]
+    """Roots of the switches in it."""
 
     def roots(self, whole: bool) -> list[Number]:
         """Where the switch is 0, or a whole number near 0."""
@@ -470,19 +435,18 @@ class _Search:
         zeros: list[Number] = []
         # Five of them, as each takes a search.
         for target in _WHOLE[:5] if whole else (0,):
-            zeros += self._crossings(samples, target)
+            zeros += itertools.islice(self._crossings(samples, target), _MOST_CROSSINGS)
         return [*zeros, *self._extrema(samples)]
 
     def _at(self, x: Number, target: int = 0) -> Number | None:
         try:
-            value = Evaluation(
-                {**self._others, self._name: x}, real=True, budget=self._budget
-            ).number(self._switch)
+            point = {**self.others, self.name: x}
+            value = Evaluation(point, real=True, budget=self.budget).number(self.switch)
         except (Undefined, Unreadable):
             return None
         except TooLarge:
             # Only a spent budget ends the search; a number that is too large is no sample.
-            if self._budget.left < 0:
+            if self.budget.left < 0:
                 raise
             return None
         return value - target
@@ -499,9 +463,7 @@ class _Search:
 
     def _sample_switch(self) -> list[tuple[Number, Number]]:
         """Numbers from left to right with the switch's values there."""
-        far = (
-            () if _is_periodic(self._switch) else _FAR
-        )  # sin 10^{1000} takes a thousand digits of pi
+        far = () if _is_periodic(self.switch) else _FAR  # sin 10^{1000} takes many digits of pi
         # Quarters near 0, then powers of ten, so that every change of sign between them is met.
         grid = {fmpq(n, 4) for n in range(-16, 17)} | {
             fmpq(s * 10**k) for k in _POWERS + far for s in (1, -1)
@@ -509,30 +471,25 @@ class _Search:
         grid |= {fmpq(sign * n) for n in (7, 20, 50, 300) for sign in (1, -1)}
         grid |= {fmpq(sign, 10**k) for k in (2, 6, 15, 30) for sign in (1, -1)}
         # Beside the roots of inner switches, where an outer one may jump.
-        beside = [_as_fraction(x) + by for x in self._inner for by in _ASIDE]
+        beside = [_as_fraction(x) + by for x in self.inner for by in _ASIDE]
         with ctx.workprec(PRECISION):
-            values = [
-                (x, self._at(x)) for x in _each_once((*grid, *self._known, *self._inner, *beside))
-            ]
+            numbers = _each_once((*grid, *self.known, *self.inner, *beside))
+            values = [(x, self._at(x)) for x in numbers]
         return sorted(
             ((x, y) for x, y in values if y is not None), key=lambda item: _middle(item[0])
         )
 
-    def _crossings(self, seen: Sequence[tuple[Number, Number]], target: int) -> list[Number]:
-        """The nearest to 0 of those that are seen."""
-        makers: list[Callable[[], Number]] = []
+    def _crossings(self, seen: Sequence[tuple[Number, Number]], target: int) -> Iterator[Number]:
+        """Those that are seen, the nearest to 0 first."""
         for (x, u), (y, v) in sorted(
             itertools.pairwise(seen), key=lambda pair: abs(_middle(pair[0][0]))
         ):
             below, above = u - target, v - target
             if below == 0:
-                makers.append(partial(_itself, x))
-            elif (below < 0 and above > 0) or (below > 0 and above < 0):
-                makers.append(partial(self._crossing, x, below, y, above, target))
-        return [root() for root in makers[:_MOST_CROSSINGS]]
-
-    def _crossing(self, x: Number, u: Number, y: Number, v: Number, target: int) -> Number:
-        return self._simplest(self._zero(lambda z: self._at(z, target), x, u, y, v), target)
+                yield x
+            elif below < 0 < above or above < 0 < below:
+                zero = self._zero(lambda z: self._at(z, target), x, below, y, above)
+                yield self._simplest(zero, target)
 
     def _zero(
         self, f: Callable[[Number], Number | None], x: Number, u: Number, y: Number, v: Number
@@ -568,7 +525,7 @@ class _Search:
         """Where it turns round: there it may touch a value that it does not cross."""
         turns: list[Number] = []
         for (x, u), (_, v), (y, w) in zip(seen, seen[1:], seen[2:], strict=False):
-            if ((u < v and w < v) or (u > v and w > v)) and len(turns) < _MOST_EXTREMA:
+            if (u < v > w or u > v < w) and len(turns) < _MOST_EXTREMA:
                 left, right = self._slope(x), self._slope(y)
                 if left is not None and right is not None and left * right < 0:
                     top = self._zero(self._slope, x, left, y, right)

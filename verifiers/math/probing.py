@@ -39,6 +39,7 @@ from rlvr.verifiers.math.latex.tree import (
     Node,
     TooLarge,
     Unreadable,
+    calls,
     free_symbols,
     has,
     minus,
@@ -120,11 +121,7 @@ def equal(a: Node, b: Node) -> bool:
     if a == b and not has(a, "cases"):
         return True
     # A log without a base is tried as the common and as the natural one; one of them suffices.
-    bases = (
-        (10, None)
-        if any(n.op == "call" and n.value == "log" for t in (a, b) for n in walk(t))
-        else (None,)
-    )
+    bases = (10, None) if calls(a, "log") or calls(b, "log") else (None,)
     return any(_equal(a, b, base) for base in bases)
 
 
@@ -326,7 +323,7 @@ def _is_real(*trees: Node) -> bool:
 
 
 def _has_branches(node: Node) -> bool:
-    return any(n.op == "log" or (n.op == "call" and n.value in _LOGARITHMS) for n in walk(node))
+    return has(node, "log") or calls(node, *_LOGARITHMS)
 
 
 def _may_be_missing(answer: Node, reference: Node) -> bool:
@@ -337,8 +334,7 @@ def _may_be_missing(answer: Node, reference: Node) -> bool:
 
 def _has_absolute_logarithm(node: Node) -> bool:
     return any(
-        (n.op == "log" or (n.op == "call" and n.value in ("ln", "log")))
-        and any(below.op == "call" and below.value == "abs" for below in walk(n.args[0]))
+        (n.op == "log" or (n.op == "call" and n.value in ("ln", "log"))) and calls(n.args[0], "abs")
         for n in walk(node)
     )
 

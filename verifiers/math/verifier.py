@@ -300,16 +300,12 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         text = with_points(answer) if self.policy.decimal == "comma" else answer
         decision, form = self._decide_form(text, right)
         # The second reading only after the first has failed, and where commas may be decimal.
-        if (
-            not decision.equal
-            and decision.reason != "undecided"
-            and self.policy.decimal == "prompt"
-        ):
-            texts = with_commas(answer, trusted, prompt) if "," in answer + trusted else None
-            if texts is not None:
-                text, trusted = texts
-                right = _reference_form(trusted)
-                decision, form = self._decide_form(text, right)
+        has_failed = not decision.equal and decision.reason != "undecided"
+        may_be_decimal = self.policy.decimal == "prompt" and "," in answer + trusted
+        if has_failed and may_be_decimal and (texts := with_commas(answer, trusted, prompt)):
+            text, trusted = texts
+            right = _reference_form(trusted)
+            decision, form = self._decide_form(text, right)
         if form is None:
             return _verdict(decision, answer)
         others = () if decision.equal else readings(text, form, right, prompt, self.policy)
@@ -387,13 +383,12 @@ def _is_alternative(form: Form, right: Form, prompt: str) -> bool:
     """2 or 3 beside what holds both: a set, a pair, a mean and a deviation, parts of a question."""
     if " ; " not in form.text or not isinstance(form, Items) or not isinstance(right, Items):
         return False
-    holds_both = (
-        form_kind(right) in ("set", "()")
-        or any(isinstance(x, Named) for x in right.items)
-        or _OF_PARTS.search(prompt) is not None
-    )
-    is_named = any(isinstance(item, Named) for item in form.items)
-    return holds_both and form_kind(form) not in ("set", "()") and not is_named
+    holds_both = right.kind in ("set", "()") or _has_names(right) or _OF_PARTS.search(prompt)
+    return bool(holds_both) and form.kind not in ("set", "()") and not _has_names(form)
+
+
+def _has_names(form: Items) -> bool:
+    return any(isinstance(item, Named) for item in form.items)
 
 
 def _lacks_unit(form: Form, right: Form) -> bool:
@@ -530,16 +525,12 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
             decision = symbolic.decide(built(part), other, policy)
         return bool(decision.equal)
 
-    is_bare = form_kind(form) == "list" and form_kind(right) == "()"
-    if (
-        is_bare
-        and _ASKS_POINT.search(prompt)
-        and not any(isinstance(item, Named) for item in forms.members(form))
-    ):
-        return "different-kind"  # 0, 2 is no point
-    if form_kind(form) == form_kind(right) == "list" and _ASKS_ORDER.search(prompt):
-        pairs = zip(forms.members(form), forms.members(right), strict=False)
-        if not all(is_same(as_tree(x), y) for x, y in pairs):
+    if isinstance(form, Items) and isinstance(right, Items) and form.kind == "list":
+        if right.kind == "()" and _ASKS_POINT.search(prompt) and not _has_names(form):
+            return "different-kind"  # 0, 2 is no point
+        is_due = right.kind == "list" and _ASKS_ORDER.search(prompt)
+        # Of lists of other lengths as many as both have.
+        if is_due and not all(map(is_same, map(as_tree, form.items), right.items)):
             return "different-items"
     if names_another(form, right, prompt, lambda a, b: is_same(a, built(b))):
         return "different-name"
@@ -578,14 +569,11 @@ def _join_boxes(found: Extraction, right: Form) -> str | None:
     # The reference's values stand behind its `x =`, or before its "for all k".
     while isinstance(right, Named | Family):
         right = right.body
-    several = (
-        isinstance(right, forms.Items)
-        and right.kind in _SEVERAL
-        and len(right.items) == len(found.parts)
-    )
+    if not isinstance(right, Items) or right.kind not in _SEVERAL:
+        return None
     # Same parts in several boxes are one answer said again, unless names tell them apart.
     distinct = found.flaw == "hedged" or all(" = " in part for part in found.parts)
-    return ", ".join(found.parts) if several and distinct else None
+    return ", ".join(found.parts) if distinct and len(right.items) == len(found.parts) else None
 
 
 def _plain_text(reference: Reference) -> str:

@@ -43,10 +43,12 @@ __all__ = [
     "Unreadable",
     "Written",
     "call",
+    "calls",
     "depth",
     "free_symbols",
     "has",
     "minus",
+    "neg",
     "num",
     "replace_part",
     "size",
@@ -124,6 +126,16 @@ def call(name: str, *args: Node) -> Node:
     return Node("call", args, name)
 
 
+def calls(node: Node, *names: str) -> bool:
+    """True if one of these functions occurs."""
+    return any(below.op == "call" and below.value in names for below in walk(node))
+
+
+def neg(node: Node) -> Node:
+    """Its opposite."""
+    return Node("neg", (node,))
+
+
 def unsigned(node: Node) -> Node:
     """It without a minus in front."""
     return node.args[0] if node.op == "neg" else node
@@ -131,7 +143,7 @@ def unsigned(node: Node) -> Node:
 
 def minus(a: Node, b: Node) -> Node:
     """Their difference."""
-    return Node("add", (a, Node("neg", (b,))))
+    return Node("add", (a, neg(b)))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -201,7 +213,7 @@ def _with_signs(node: Node, signs: Iterator[str]) -> Node:
         return node
     # the lower sign of \mp is a plus
     left, right = node.args
-    right = right if next(signs) == node.value else Node("neg", (right,))
+    right = right if next(signs) == node.value else neg(right)
     return right if left == num(0) else Node("add", (left, right))
 
 
@@ -211,11 +223,9 @@ def free_symbols(node: Node) -> frozenset[str]:
     if node.op == "sym":
         return frozenset((node.value,))
     below = [free_symbols(arg) for arg in node.args]
-    if node.op == "diff" or (
-        node.op == "int" and len(below) == 1
-    ):  # a derivative and an antiderivative depend on x
-        below.append(frozenset((node.value[0] if node.op == "diff" else node.value,)))
+    name = node.value[0] if node.op in ("diff", "lim") else node.value
+    if node.op == "diff" or (node.op == "int" and len(below) == 1):
+        below.append(frozenset((name,)))  # a derivative and an antiderivative depend on x
     elif node.op in BINDERS and below:
-        name = node.value[0] if node.op == "lim" else node.value
         below[0] = below[0] - {name}  # only the body is in its scope
     return frozenset().union(*below)
