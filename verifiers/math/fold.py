@@ -146,14 +146,20 @@ _NEGATED = pairs(
 )
 
 
-def swaps(*rows: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Swaps:
+def swaps(
+    *rows: tuple[str | tuple[str, ...], str, str | Callable[[re.Match[str]], str]],
+) -> Swaps:
     """Replacements for `swap`.
 
     Args:
         rows: what must stand in a text, the pattern that is looked for then, and what takes its
-            place.
+            place; with several signs the row counts once for each.
     """
-    return tuple((sign, re.compile(pattern), new) for sign, pattern, new in rows)
+    return tuple(
+        (sign, re.compile(pattern), new)
+        for signs, pattern, new in rows
+        for sign in ((signs,) if isinstance(signs, str) else signs)
+    )
 
 
 _LOGIC = pairs(r"not \neg  and \land  or \lor  implies \implies  ! \neg  ~ \neg  || \lor  && \land")
@@ -166,22 +172,16 @@ def _with_signs(match: re.Match[str]) -> str:
 
 
 _PLAIN_SIGNS = swaps(
-    *(  # not p or not q
-        (
-            sign,
-            r"(?i)\A(?:not )?[a-z](?: (?:and|or|implies) (?:not )?[a-z])*\Z",
-            _with_signs,
-        )
-        for sign in ("not ", "NOT ", "Not ")
+    (  # not p or not q
+        ("not ", "NOT ", "Not "),
+        r"(?i)\A(?:not )?[a-z](?: (?:and|or|implies) (?:not )?[a-z])*\Z",
+        _with_signs,
     ),
-    *(  # !p || !q
-        (
-            sign,
-            r"\A(?:[!~(\s]|\\neg)*[A-Za-z](?![A-Za-z])"
-            r"(?:[A-Za-z](?![A-Za-z])|[!~()\s]|\|\||&&|\\neg)*\Z",
-            _with_signs,
-        )
-        for sign in ("||", "&&")
+    (  # !p || !q
+        ("||", "&&"),
+        r"\A(?:[!~(\s]|\\neg)*[A-Za-z](?![A-Za-z])"
+        r"(?:[A-Za-z](?![A-Za-z])|[!~()\s]|\|\||&&|\\neg)*\Z",
+        _with_signs,
     ),
     (  # ~p, which is no space
         "~",
@@ -249,13 +249,10 @@ _MARKUP = swaps(
         r"\^\s?(?:\\mathsf\s?\{([cCT])\}|\{\s?\\mathsf\s?(?:\{([cCT])\}|([cCT]))\s?\})",
         lambda m: f"^{m[m.lastindex or 1]}",
     ),
-    *(  # \text{not }p\text{ or not }q
-        (
-            sign,
-            r"\\text\s?\{\s?(?:(and|or)\s)?not\s?\}(?=\s?[a-zA-Z(\\])",
-            lambda m: {"and": r"\land", "or": r"\lor", None: ""}[m[1]] + r"\neg ",
-        )
-        for sign in ("not }", "not}")
+    (  # \text{not }p\text{ or not }q
+        ("not }", "not}"),
+        r"\\text\s?\{\s?(?:(and|or)\s)?not\s?\}(?=\s?[a-zA-Z(\\])",
+        lambda m: {"and": r"\land", "or": r"\lor", None: ""}[m[1]] + r"\neg ",
     ),
     (
         r"\genfrac",
@@ -313,13 +310,10 @@ _NUMERALS = swaps(
     ),
     ("! ", r"(?<=\d!) (?=\d)", r" \\cdot "),  # 4! 5!
     ("mod", r"\( ?\\?b?mod(?![a-zA-Z]) ?\{? ?(\w{1,9}) ?\}? ?\)", r"\\pmod{\1}"),  # (mod 3)
-    *(  # (3)/(4) x
-        (
-            sign,
-            r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))",
-            r"\\frac{\1}{\2}",
-        )
-        for sign in (")/", ") /")
+    (  # (3)/(4) x
+        (")/", ") /"),
+        r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))",
+        r"\\frac{\1}{\2}",
     ),
     *(
         (words, rf'\A(\d+) ?"?{words}"? ?(\d+)\Z', r"\\frac{\1}{\2}")

@@ -10,7 +10,7 @@ An expression that only the symbolic engine can read is a Quantity without a val
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -31,6 +31,7 @@ __all__ = [
     "Quantity",
     "THOUSANDS",
     "Word",
+    "flat",
     "form_kind",
     "members",
     "pair",
@@ -171,6 +172,11 @@ def form_kind(form: Form) -> str:
 def members(form: Form) -> tuple[Form, ...]:
     """The items of a list; the form itself of anything else."""
     return form.items if isinstance(form, Items) and form.kind == "list" else (form,)
+
+
+def flat(forms: Iterable[Form]) -> tuple[Form, ...]:
+    r"""The members of each: what `\pm` splits in two joins the others."""
+    return tuple(itertools.chain.from_iterable(map(members, forms)))
 
 
 def pair(brackets: str, *items: Form, text: str = "") -> Items:

@@ -27,7 +27,7 @@ from rlvr.verifiers.math.forms import (
     Named,
     Quantity,
     Word,
-    members,
+    flat,
     pair,
 )
 from rlvr.verifiers.math.latex import Node, parse_or_none
@@ -174,6 +174,11 @@ def _as_column(row: re.Match[str]) -> str:
     return rf"\begin{{pmatrix}} {column} \end{{pmatrix}}"
 
 
+def _unless_doubted(match: re.Match[str]) -> str:
+    """What a sentence states, if nothing in it makes that doubtful."""
+    return match[0] if _DOUBT.search(match["about"]) else match.groupdict().get("amount", "")
+
+
 def _once_more(match: re.Match[str]) -> str:
     r"""3/4 (or 0.75) as `3/4 ; 0.75`, and 2\sqrt3 (\approx 3.46) without brackets."""
     other = match["other"] or match["percent"]
@@ -185,56 +190,44 @@ _ROUNDED = re.compile(
 )
 # In this order, and again until nothing changes: what is left is read.
 _REMARKS = swaps(  # what says no more of the value
-    *(  # "There are 27 cats"
+    (  # "There are 27 cats"
+        (" is ", " are "),
         (
-            sign,
-            (
-                r'(?i)\A"(?:the|there|it)\b(?P<about>[^"]{0,80}?)(?<= )(?:is|are|was|were|equals) '
-                r'(?P<amount>\d[^"]{0,60}?)[. ]{0,2}"\Z'
-            ),
-            lambda match: match[0] if _DOUBT.search(match["about"]) else match["amount"],
-        )
-        for sign in (" is ", " are ")
+            r'(?i)\A"(?:the|there|it)\b(?P<about>[^"]{0,80}?)(?<= )(?:is|are|was|were|equals) '
+            r'(?P<amount>\d[^"]{0,60}?)[. ]{0,2}"\Z'
+        ),
+        _unless_doubted,
     ),
-    *(  # 14 R 2, quotient 14 and remainder 2
+    (  # 14 R 2, quotient 14 and remainder 2
+        ("R", "rem"),
         (
-            sign,
-            (
-                r'(?i)\A"?(?:the )?(?:quotient"? ?(?:is|of|:|=)? ?"? ?)?(\d{1,15})[ ,"]{0,4}'
-                r'(?:(?:and |with )?(?:(?:a |the )?remainder|rem\.?)"? ?(?:is|of|:|=)?|R"?) ?"?'
-                r' ?(\d{1,15})"?\Z'
-            ),
-            r"\1 remainder \2",
-        )
-        for sign in ("R", "rem")
+            r'(?i)\A"?(?:the )?(?:quotient"? ?(?:is|of|:|=)? ?"? ?)?(\d{1,15})[ ,"]{0,4}'
+            r'(?:(?:and |with )?(?:(?:a |the )?remainder|rem\.?)"? ?(?:is|of|:|=)?|R"?) ?"?'
+            r' ?(\d{1,15})"?\Z'
+        ),
+        r"\1 remainder \2",
     ),
-    *(  # "The largest prime is" 97
+    (  # "The largest prime is" 97
+        ('"', " is ", " are ", " equals "),
         (
-            sign,
-            (
-                r'(?i)\A"?(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b'
-                r'(?P<about>(?:(?!, (?:the|its) )[^"]){0,80}?)'
-                r'(?<= )(?:is|are|was|were|equals) ?"? ?(?=[-+\d\\(\[]|[a-z](?:\([a-z]\))? ?=)'
-                r'(?![^;]{1,60}, ?"?(?:the |its )?[a-z -]{3,30}(?:is|=) )'
-            ),
-            lambda match: match[0] if _DOUBT.search(match["about"]) else "",
-        )
-        for sign in ('"', " is ", " are ", " equals ")
+            r'(?i)\A"?(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b'
+            r'(?P<about>(?:(?!, (?:the|its) )[^"]){0,80}?)'
+            r'(?<= )(?:is|are|was|were|equals) ?"? ?(?=[-+\d\\(\[]|[a-z](?:\([a-z]\))? ?=)'
+            r'(?![^;]{1,60}, ?"?(?:the |its )?[a-z -]{3,30}(?:is|=) )'
+        ),
+        _unless_doubted,
     ),
     ("equals", r'\A"?([a-zA-Z])"? "?equals"? ?(?=[-+\d\\(])', r"\1 = "),
     (" is ", r'\A"?([b-zB-HJ-Z])"? "?is"? ?(?=[-+\d\\(])', r"\1 = "),
     ("must be", r'\A"?([b-zB-HJ-Z])"? "?must be"? ?(?=[-+\d\\(])', r"\1 = "),
     (" o ", r"(?<=\d) o (?=[a-z] ?=)", " ; "),
     (" y ", r"(?<=\d) y (?=[a-z] ?=)", " , "),
-    *(  # n = 1 "is the only solution"
-        (
-            sign,
-            r'(?<=[\w})\]]) "?is (?:the|our) (?:(?:(?:only|final|required|unique|correct) ){0,2}'
-            r"(?:solution|answer|value|result|root|such \w+)|(?:smallest|largest|greatest|least)"
-            r'(?: such)?(?: \w+)?)"?\Z',
-            "",
-        )
-        for sign in (" is the ", '"is ', " is our ")
+    (  # n = 1 "is the only solution"
+        (" is the ", '"is ', " is our "),
+        r'(?<=[\w})\]]) "?is (?:the|our) (?:(?:(?:only|final|required|unique|correct) ){0,2}'
+        r"(?:solution|answer|value|result|root|such \w+)|(?:smallest|largest|greatest|least)"
+        r'(?: such)?(?: \w+)?)"?\Z',
+        "",
     ),
     ("only", r'(?i)\A"?(?:only|just) ?"? ?(?=[a-z] ?=|[-+\d\\(\[]|[A-JVX](?![a-zA-Z])|I)', ""),
     ("only", r'(?<=[ "][A-JVX]|[ "I]I) only(?="?\Z)', ""),
@@ -254,28 +247,25 @@ _REMARKS = swaps(  # what says no more of the value
         )
         for sign in ("是", "为", "有", "共", "等于")
     ),
-    *(  # all real numbers greater than 2
+    (  # all real numbers greater than 2
+        ("greater than", "larger than", "less than", "smaller than"),
         (
-            sign,
-            (
-                r'\A"?(?:(?:all |the )?(?:real )?numbers? (?:that are )?|x"? "?is )'
-                r'(?P<sign>greater|larger|less|smaller) than"?'
-                r'(?P<too> ?;? ?"?(?:or )?equal to"?)? ?(?=[-+\d\\])'
-            ),
-            lambda match: (
-                rf"x \{'g' if match['sign'] in ('greater', 'larger') else 'l'}e "
-                if match["too"]
-                else f"x {'>' if match['sign'] in ('greater', 'larger') else '<'} "
-            ),
-        )
-        for sign in ("greater than", "larger than", "less than", "smaller than")
+            r'\A"?(?:(?:all |the )?(?:real )?numbers? (?:that are )?|x"? "?is )'
+            r'(?P<sign>greater|larger|less|smaller) than"?'
+            r'(?P<too> ?;? ?"?(?:or )?equal to"?)? ?(?=[-+\d\\])'
+        ),
+        lambda match: (
+            rf"x \{'g' if match['sign'] in ('greater', 'larger') else 'l'}e "
+            if match["too"]
+            else f"x {'>' if match['sign'] in ('greater', 'larger') else '<'} "
+        ),
     ),
     ("-intercept", r'(?<![a-zA-Z])([xy]) ?"-intercept"?', r'"\1-intercept"'),
     ("all", r'\A"?(?:for )?all"? ?(?=[a-zA-Z] ?(?:[<>]|\\(?:le|ge|ne|in)\b))', ""),
     (  # "The lines intersect at" (3, 3)
         "at",
         r'(?i)\A"?(?P<about>[^"(]{0,60}?)\bat ?"? ?(?=\([^()]*\)\Z)',
-        lambda match: match[0] if _DOUBT.search(match["about"]) else "",
+        _unless_doubted,
     ),
     ("total of", r'(?i)\A(?:"a total of" ?|a total of )(?=[-+\d\\.($])', ""),
     ("xactly", r'(?i)\A(?:"exactly" ?|exactly )(?=[-+\d\\.($])', ""),
@@ -310,14 +300,11 @@ _REMARKS = swaps(  # what says no more of the value
         ),
         "",
     ),
-    *(
-        (
-            sign,
-            r'\A(?P<first>[^()"]+?) ?"?\((?:"? ?(?:;|or) ?"?(?P<other>[^()";]+)'
-            r'| ?(?P<about>\\approx[^()"]+)| ?(?P<percent>[\d.]+ ?%) ?)"?\)"?\Z',
-            _once_more,
-        )
-        for sign in (";", "or", r"\approx", "%")
+    (
+        (";", "or", r"\approx", "%"),
+        r'\A(?P<first>[^()"]+?) ?"?\((?:"? ?(?:;|or) ?"?(?P<other>[^()";]+)'
+        r'| ?(?P<about>\\approx[^()"]+)| ?(?P<percent>[\d.]+ ?%) ?)"?\)"?\Z',
+        _once_more,
     ),
     ("not", r'\A([^",;]+), ?"? ?not ?"? ?[-+\d\\][^",;]{0,40}\Z', r"\1"),  # 10, not 12
 )
@@ -370,8 +357,8 @@ def _read(text: str) -> Form:
         return day
     if "real" in text and (most := _ALL_BUT.fullmatch(text)):
         gone = most["gone"].replace('"', "")
-        members = _flat(list(map(_single, cut(gone, _COMMAS))))
-        return Items(text, "minus", (_line(text), Items(gone, "set", members)))
+        points = Items(gone, "set", flat(map(_single, cut(gone, _COMMAS))))
+        return Items(text, "minus", (_line(text), points))
     if _OUTWARD.fullmatch(text):
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
     # "(b)" must occur, or there is only one part.
@@ -426,7 +413,7 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
         return joined
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
-    return Items(text, "list", _flat(forms))
+    return Items(text, "list", flat(forms))
 
 
 def _labelled(parts: list[str], forms: list[Form]) -> list[Form]:
@@ -504,14 +491,6 @@ def _parts_of_question(text: str) -> Items | None:
         if not text:
             return Items(body, "()", tuple(items)) if len(items) > 1 else None
     return None
-
-
-def _flat(forms: list[Form]) -> tuple[Form, ...]:
-    r"""What `\pm` splits in two joins the others."""
-    items: list[Form] = []
-    for form in forms:
-        items += members(form)
-    return tuple(items)
 
 
 def _single(text: str) -> Form:
@@ -592,15 +571,10 @@ def _read_quantified(text: str) -> Family | None:
 def _read_bracketed(text: str) -> Form | None:
     if matrix := _MATRIX.fullmatch(text):
         rows = [cut(row, _CELLS) for row in cut(matrix[2].strip(), _ROWS)]
-        kind = "matrix" if matrix[1] not in ("vmatrix", "Vmatrix") else ""
-        return _matrix(text, rows) if kind else None
+        return None if matrix[1] in ("vmatrix", "Vmatrix") else _matrix(text, rows)
     opening, closing = brackets(text)
-    if opening == "{" and "," in text:
-        opening, closing, text = (
-            r"\{",
-            r"\}",
-            rf"\{text[:-1]}\}}",
-        )  # {1, 2} has lost its backslashes
+    if opening == "{" and "," in text:  # {1, 2} has lost its backslashes
+        opening, closing, text = r"\{", r"\}", rf"\{text[:-1]}\}}"
     if not opening or opening == "{":
         return None
     inner = text[len(opening) : -len(closing)].strip()
@@ -613,11 +587,8 @@ def _read_bracketed(text: str) -> Form | None:
             parts = _counted_out(parts)
         if (integers := _whole_numbers(text, inner)) is not None:
             return integers
-        return (
-            None
-            if "|" in inner or ":" in inner
-            else Items(text, "set", _flat(list(map(_single, parts))))
-        )
+        is_builder = "|" in inner or ":" in inner
+        return None if is_builder else Items(text, "set", flat(map(_single, parts)))
     if opening == "[" and parts and all(brackets(part) == ("[", "]") for part in parts):
         rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]
         if len({len(row) for row in rows}) == 1:
@@ -640,12 +611,9 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
         return Family(text, family[2], family[3], _single(family[1].strip()))
     match = _BOUNDED.fullmatch(inner)
     condition = _single(match[3]) if match else None
-    if (
-        match is None
-        or not isinstance(condition, Named)
-        or condition.name != match[1]
-        or not isinstance(condition.body, Items)
-    ):
+    if match is None or not isinstance(condition, Named) or condition.name != match[1]:
+        return None
+    if not isinstance(condition.body, Items):
         return None
     ends = [item.value if isinstance(item, Quantity) else None for item in condition.body.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[1] - ends[0] > _MOST_COUNTED:
@@ -659,13 +627,12 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
 
 
 def _matrix(text: str, rows: list[list[str]]) -> Items:
-    return Items(
-        text, "matrix", tuple(Items(" & ".join(r), "row", tuple(map(_single, r))) for r in rows)
-    )
+    items = (Items(" & ".join(row), "row", tuple(map(_single, row))) for row in rows)
+    return Items(text, "matrix", tuple(items))
 
 
-def _is_number(part: Quantity) -> bool:
-    return part.value is not None or part.pis is not None
+def _is_number(part: Form) -> bool:
+    return isinstance(part, Quantity) and (part.value is not None or part.pis is not None)
 
 
 def _region(text: str) -> Items | Flawed | None:
@@ -678,9 +645,7 @@ def _region(text: str) -> Items | Flawed | None:
         if sign not in text or len(parts := cut(text, at)) < 2:
             continue
         sets = tuple(_single(rf"\{part[:-1]}\}}" if part[0] == "{" else part) for part in parts)
-        if kind == "union" and any(
-            isinstance(part, Quantity) and _is_number(part) for part in sets
-        ):
+        if kind == "union" and any(map(_is_number, sets)):
             return Flawed(text, "unreadable")  # a number is no set
         whole = kind != "meet" or all(isinstance(part, Items) for part in sets)
         return Items(text, kind, sets) if whole else None
@@ -703,11 +668,9 @@ def _signs(text: str) -> Items | None:
     tree = tree_or_none(number)
     if tree is None or not has(tree, "pm") or has(tree, "rel"):
         return None
-    values = (
-        replace(built(value), unit=number.unit, percent=number.percent)
-        for value in split_signs(tree)
-    )
-    return Items(text, "list", tuple(values))
+    values = map(built, split_signs(tree))
+    measured = (replace(value, unit=number.unit, percent=number.percent) for value in values)
+    return Items(text, "list", tuple(measured))
 
 
 # --------------------------------------------------------------------------------- ratios and words
@@ -776,22 +739,16 @@ def _ratio(text: str) -> Form | None:
     parts = cut(text, _COLONS)
     if len(parts) < 2:
         return None
-    values: list[Fraction] = []
-    for part in parts:
-        try:
-            values.append(Fraction(rational(part)))
-        except (NotArithmetic, UndefinedNumber):
-            break
-    if len(values) < len(parts):
+    try:
+        values = list(map(rational, parts))
+    except (NotArithmetic, UndefinedNumber):
         if len(parts) > 2 or '"' in text:
             return None
-        sides = [tree for tree in map(parse_or_none, parts) if tree]
-        tree = Node("div", tuple(sides)) if len(sides) == 2 else None
+        sides = tuple(filter(None, map(parse_or_none, parts)))
+        tree = Node("div", sides) if len(sides) == 2 else None
         return Quantity(text, text, None, ":", tree=tree)
     if len(parts) > 2:
-        return Items(
-            text, ":", tuple(Quantity(p, p, v) for p, v in zip(parts, values, strict=True))
-        )
-    return (
-        Quantity(text, text, values[0] / values[1], ":") if values[1] else Flawed(text, "undefined")
-    )
+        return Items(text, ":", tuple(map(Quantity, parts, parts, values)))
+    if not values[1]:
+        return Flawed(text, "undefined")
+    return Quantity(text, text, values[0] / values[1], ":")

@@ -26,8 +26,8 @@ from rlvr.verifiers.math.forms import (
     Items,
     Named,
     Quantity,
+    flat,
     form_kind,
-    members,
     pair,
 )
 from rlvr.verifiers.math.intervals import pieces
@@ -151,9 +151,8 @@ def _is_far(exact: Form, rounded: Form) -> bool:
     if exact.value is None and rounded.value is None:  # 50 g ≈ 10 g
         exact = read_measured(exact.text) or exact
         rounded = read_measured(rounded.text) or rounded
-    if exact.value is None or rounded.value is None:
-        return False
-    if (exact.unit, exact.percent) != (rounded.unit, rounded.percent):
+    is_measured_alike = (exact.unit, exact.percent) == (rounded.unit, rounded.percent)
+    if exact.value is None or rounded.value is None or not is_measured_alike:
         return False  # 1.5 m ≈ 4.9 ft
     gap, digits = abs(Fraction(exact.value) - Fraction(rounded.value)), rounded.core
     # A whole number that ends in zeros may be rounded at the first of them.
@@ -170,8 +169,8 @@ def _is_closed(form: Form) -> bool:
 
 
 def _have_same_letters(forms: Sequence[Form]) -> bool:
-    trees = list(map(tree_or_none, forms))
-    return None not in trees and len({frozenset(free_symbols(tree)) for tree in trees if tree}) == 1
+    letters = {tree and free_symbols(tree) for tree in map(tree_or_none, forms)}
+    return len(letters) == 1 and None not in letters
 
 
 def _worth(form: Form) -> Fraction | int | None:
@@ -205,11 +204,8 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
     last = forms[-1]
     if not isinstance(last, Quantity) and '"' in text:
         return word(text)
-    if (
-        isinstance(last, Quantity)
-        and values[0] is not None
-        and values.count(values[0]) == len(values)
-    ):
+    distinct = set(values) - {None}
+    if isinstance(last, Quantity) and len(distinct) == 1 and None not in values:
         return replace(last, text=text, sides=forms) if name is None else Named(text, name, last)
     if name is None and None in values:
         if len(sides) == 2:
@@ -217,14 +213,12 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
         if values[0] is None and values.count(values[-1]) == len(values) - 1:
             short = f"{sides[0]}={sides[-1]}"  # m + n = 5 + 7 = 12
             return Quantity(short, short, sides=(forms[0], last))
-        if values[0] is None and len({value for value in values if value is not None}) < 2:
+        if values[0] is None and len(distinct) < 2:
             return Quantity(text, text, sides=forms)
-    distinct = {value for value in values if value is not None}
     if name is not None and len(distinct) < 2 and None in values and _have_same_letters(forms):
+        # AB = \sqrt{20} = 2\sqrt5, f(x) = 3(x - 1) + 4 = 3x + 1
         equation = "=".join(sides)
-        return Named(
-            text, name, Quantity(equation, equation, sides=forms)
-        )  # AB = \sqrt{20} = 2\sqrt5, f(x) = 3(x - 1) + 4 = 3x + 1
+        return Named(text, name, Quantity(equation, equation, sides=forms))
     return Flawed(text, "chain")
 
 
@@ -238,21 +232,19 @@ def inequality(text: str, read: Reader) -> Form | None:
         return None
     sides, separators = cuts(text, _RELATION)
     signs = [sign.lstrip("\\") for sign in separators]
-    if (
-        len(sides) > 2
-        and len({*signs} & {"<", ">"}) == len({*signs}) == 1
-        and (all(map(_RANKED.fullmatch, sides)) or _are_sorted([*map(read, sides)], signs))
-    ):
-        return Quantity(text, text, sides=tuple(map(read, sides)))
+    if len(sides) > 2 and {*signs} in ({"<"}, {">"}):
+        forms = tuple(map(read, sides))
+        if all(map(_RANKED.fullmatch, sides)) or _are_sorted(forms, signs):
+            return Quantity(text, text, sides=forms)
     if not all(sides) or len(sides) not in (2, 3):
         return None
     if len(sides) == 2:
         ways = (sides[0], signs[0], sides[1]), (sides[1], TURNED[signs[0]], sides[0])
-        sizes = [(_ABSOLUTE.fullmatch(side), sign, end) for side, sign, end in ways]
-        sizes = [way for way in sizes if way[0]]
+        sizes = [
+            (size[1], sign, end) for side, sign, end in ways if (size := _ABSOLUTE.fullmatch(side))
+        ]
         if len(sizes) == 1:
-            [(size, sign, end)] = sizes
-            return _absolute(text, size[1], sign, end, read) if size else None
+            return _absolute(text, *sizes[0], read)
         named = [way for way in ways if is_name(way[0])]
         if len(named) != 1:
             return None
@@ -267,8 +259,7 @@ def inequality(text: str, read: Reader) -> Form | None:
 
 def _are_sorted(forms: Sequence[Form], signs: Sequence[str]) -> bool:
     """Numbers that stand in the order which the signs between them say."""
-    values = [_worth(form) for form in forms]
-    numbers = [value for value in values if value is not None]
+    numbers = [value for value in map(_worth, forms) if value is not None]
     return len(numbers) == len(forms) and numbers == sorted(numbers, reverse=signs[0] == ">")
 
 
@@ -325,7 +316,7 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
         return None
     if not any(isinstance(form, Named) for form in forms[1:]):
         # Area = 5, 6: a word names one thing, and what follows is another.
-        if (len(first.name) > 2 and first.name.isalpha()) or (form_kind(first.body) == "set"):
+        if (len(first.name) > 2 and first.name.isalpha()) or form_kind(first.body) == "set":
             return None
         return Named(text, first.name, _list([first.body, *forms[1:]]))
     bodies = [form.body for form in forms if isinstance(form, Named) and form.name == first.name]
@@ -339,8 +330,7 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
 
 
 def _list(items: Sequence[Form]) -> Items:
-    each = tuple(member for item in items for member in members(item))
-    return Items(" , ".join(item.text for item in items), "list", each)
+    return Items(" , ".join(item.text for item in items), "list", flat(items))
 
 
 def _region(bodies: list[Form], signs: Sequence[str]) -> Items:

@@ -29,6 +29,7 @@ from rlvr.verifiers.math.latex.tree import (
     Unreadable,
     call,
     depth,
+    neg,
     num,
     sym,
 )
@@ -36,9 +37,7 @@ from rlvr.verifiers.math.latex.tree import (
 __all__ = ["Parser", "parse", "parse_or_none"]
 
 _MOST_DEPTH = 100  # of our own recursion; a pair of brackets is two levels of it
-_RELATIONS = frozenset(
-    ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\notin", r"\equiv", r"\subset", r"\subseteq")
-)
+_RELATIONS = frozenset(r"= < > \le \ge \ne \in \notin \equiv \subset \subseteq".split())
 _SETS = {r"\cup": "union", r"\cap": "intersection", r"\setminus": "minus", r"\backslash": "minus"}
 _OF_SETS = frozenset(("numbers", "set", "union", "intersection", "minus"))
 _TIMES = frozenset(("*", r"\cdot", r"\times"))
@@ -68,21 +67,7 @@ _NO_FACTOR = (
     | _OVER
     | _MODULO
     | _PLUS
-    | frozenset(
-        (
-            r"\pmod",
-            r"\}",
-            r"\\",
-            r"\end",
-            r"\rfloor",
-            r"\rceil",
-            r"\rangle",
-            r"\to",
-            r"\choose",
-            r"\over",
-            r"\circ",
-        )
-    )
+    | frozenset(r"\pmod \} \\ \end \rfloor \rceil \rangle \to \choose \over \circ".split())
 )
 
 
@@ -119,9 +104,8 @@ class Parser:
 
     def __init__(self, found: list[Token], depth: int = 0) -> None:
         self._tokens, self._at, self._depth = found, 0, depth
-        self.bound: list[
-            str
-        ] = []  # variables of the sums, limits, derivatives we are in: there `i` is an index
+        # Variables of the sums, limits, derivatives we are in: there `i` is an index.
+        self.bound: list[str] = []
         self.bars = 0  # how many |…| are open
         self.ratio = True  # ':' divides; in a set-builder it says "such that"
         self.integrals = 0
@@ -248,33 +232,28 @@ class Parser:
     def sum(self) -> Node:
         """Terms; a sign in front holds for the whole first product."""
         with self.deeper():
-            left = (
-                self._read_signed(num(0), first=True) if self.peek.text in _PLUS else self.product()
-            )
-            while (
-                self.peek.text in _PLUS | _MODULO
-                and self.peek.kind != "words"
-                # Behind the dx an integral ends: \int x\,dx + 1 is the integral, and 1.
-                and not self.differential
-            ):
-                left = (
-                    Node("mod", (left, self.product()))
-                    if self.accept(*_MODULO)
-                    else self._read_signed(left)
-                )
+            is_signed = self.peek.text in _PLUS
+            left = self._read_signed(num(0), first=True) if is_signed else self.product()
+            # Behind the dx an integral ends: \int x\,dx + 1 is the integral, and 1.
+            while self.peek.text in _PLUS | _MODULO and not self.differential:
+                if self.peek.kind == "words":
+                    break
+                if self.accept(*_MODULO):
+                    left = Node("mod", (left, self.product()))
+                else:
+                    left = self._read_signed(left)
             return left
 
     def _read_signed(self, left: Node, *, first: bool = False) -> Node:
         sign = self.take().text
         turned = sign == "+" and self.peek.spaced and self.accept("-")  # 14 + -1.0i; +- may be \\pm
-        right = Node("neg", (self.product(),)) if turned else self.product()
+        right = neg(self.product()) if turned else self.product()
         if sign in (r"\pm", r"\mp"):
             return Node("pm", (left, right), "+" if sign == r"\pm" else "-")
         # Between two sets, and nowhere else, - takes away members.
         if sign == "-" and left.op in _OF_SETS and right.op in _OF_SETS:
             return Node("minus", (left, right))  # \\mathbb{R} - \\{1\\}
-        if sign == "-":
-            right = Node("neg", (right,))
+        right = neg(right) if sign == "-" else right
         return right if first else _join_flat("add", left, right)
 
     def product(self) -> Node:
@@ -288,11 +267,8 @@ class Parser:
                 bracketed = self.peek.text == "("
                 right = self._operand(self.implicit)
                 # Of vectors \times is no product of numbers: a × b is not b × a.
-                left = (
-                    _cross_product(left, right)
-                    if crossed and _is_vector(right)
-                    else _join_flat("mul", left, right)
-                )
+                is_cross = crossed and _is_vector(right)
+                left = _cross_product(left, right) if is_cross else _join_flat("mul", left, right)
             elif (
                 self.peek.text == "/"
                 and bracketed
@@ -334,7 +310,7 @@ class Parser:
         """2 \\cdot -3, 2^-3."""
         with self.deeper():
             if self.accept("-"):
-                return Node("neg", (self._operand(level),))
+                return neg(self._operand(level))
             self.accept("+")
             return level()
 
@@ -353,20 +329,15 @@ class Parser:
         while not self.differential and (
             self.starts_factor(self.peek) or self._next_power(factors[-1])
         ):
-            bare = (
-                first == "number" and self.peek.text == r"\frac"
-            )  # in brackets, 7(1/5) and (7)(\frac15), is a product
+            # In brackets, 7(1/5) and (7)(\frac15), it is a product.
+            bare = first == "number" and self.peek.text == r"\frac" and len(factors) == 1
             factor = self.power()
-            if bare and len(factors) == 1 and _is_mixed(factors[0], factor):
-                factors = [Node("add", (factors[0], factor), "mixed")]
-            elif (
-                bare
-                and len(factors) == 1
-                and factor.op == "pow"
-                and _is_mixed(factors[0], factor.args[0])
-            ):
-                mixed = Node("add", (factors[0], factor.args[0]), "mixed")
-                factors = [Node("pow", (mixed, factor.args[1]))]  # of the whole mixed number
+            part = factor.args[0] if factor.op == "pow" else factor
+            if bare and _is_mixed(factors[0], part):
+                mixed = Node("add", (factors[0], part), "mixed")
+                # A power is one of the whole mixed number.
+                is_power = factor.op == "pow"
+                factors = [Node("pow", (mixed, factor.args[1])) if is_power else mixed]
             else:
                 factors.append(factor)
         # x 3 may be 3x, x^3 or x_3.
@@ -453,7 +424,7 @@ class Parser:
         the right."""
         with self.deeper():
             if self.accept("-"):
-                return Node("neg", (self.script(),))
+                return neg(self.script())
             exponent = self.atom()
             return Node("pow", (exponent, self.script())) if self.accept("^") else exponent
 
