@@ -24,8 +24,8 @@ from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.quantity import built, quantity, read_based, read_measured
 from rlvr.verifiers.math.reading import read_without_remark
-from rlvr.verifiers.math.shapes import letters, rename
-from rlvr.verifiers.math.statement import as_tree, name_tree
+from rlvr.verifiers.math.shapes import are_parallel, letters, rename
+from rlvr.verifiers.math.statement import as_tree, inside_of, name_tree
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
@@ -233,13 +233,7 @@ def _is_same_line(form: Form, right: Form) -> bool:
         gap = [x - y for x, y in zip(start, other_start, strict=True)]
     except (NotArithmetic, UndefinedNumber, ValueError):
         return False
-    return any(step) and _are_parallel(step, other_step) and _are_parallel(gap, other_step)
-
-
-def _are_parallel(a: list[Fraction], b: list[Fraction]) -> bool:
-    return any(b) and all(
-        x * v == y * u for x, u in zip(a, b, strict=True) for y, v in zip(a, b, strict=True)
-    )
+    return any(step) and are_parallel(step, other_step) and are_parallel(gap, other_step)
 
 
 def _line(form: Form) -> tuple[list[Fraction], list[Fraction]]:
@@ -248,9 +242,7 @@ def _line(form: Form) -> tuple[list[Fraction], list[Fraction]]:
     Raises:
         ValueError, NotArithmetic, UndefinedNumber: it is no such line.
     """
-    tree = as_tree(form)
-    while tree.op in ("named", "family"):
-        tree = tree.args[0]
+    tree = inside_of(as_tree(form), "named", "family")
     [letter] = free_symbols(tree)
     start, second, third = (_point(replace_part(tree, sym(letter), num(n))) for n in _AT)
     step = [y - x for x, y in zip(start, second, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,6 +18,7 @@ from rlvr.verifiers.math.latex.tree import (
     PI,
     free_symbols,
     has,
+    neg,
     num,
     sym,
     walk,
@@ -36,6 +37,7 @@ from rlvr.verifiers.math.residues import remainder
 from rlvr.verifiers.math.statement import as_tree, name_tree, tree_of, tree_or_none
 
 __all__ = [
+    "are_parallel",
     "as_stated",
     "components",
     "has_exact_value",
@@ -73,7 +75,7 @@ _NO_TREE = Node("text")
 _VECTORS = frozenset(("()", "matrix", "[]"))
 _RELATION = re.compile(r"[=<>]|\\(?:le|ge|ne|equiv)(?![a-zA-Z])")
 _INDEXED = re.compile(r"(.+)_\{([a-z](?:,[a-z])*)\}")
-_MINUS_ONE = Node("neg", (num(1),))
+_MINUS_ONE = neg(num(1))
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
 
@@ -101,13 +103,9 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         other: the other side.
         trusted: it is the reference, of which only what measures something is taken for a value.
     """
-    if (
-        not isinstance(relation, Quantity)
-        or is_relation(other)
-        or not isinstance(other, Quantity | Items)
-    ):
+    if not isinstance(relation, Quantity) or not isinstance(other, Quantity | Items):
         return None
-    if len(relation.sides) != 2 or "=" not in relation.text:
+    if is_relation(other) or len(relation.sides) != 2 or "=" not in relation.text:
         return None
     left, right = relation.sides
     side, stated = tree_or_none(left) or _unread(left), tree_or_none(right)
@@ -147,8 +145,7 @@ def as_stated(answer: Form, reference: Form) -> Form:
         if isinstance(answer, Items) and answer.kind == "set" and reference.kind == "()":
             return answer.items[0]
         if is_relation(answer):  # A \cap B = \{2, 3\}
-            worked = worked_out(answer, reference) or (answer,)
-            return stated_value(answer, reference, trusted=False) or worked[-1]
+            return _stated(answer, reference)
         if reference.kind == "range":
             return reference
         return in_coordinates(answer, reference) or answer
@@ -160,10 +157,14 @@ def as_stated(answer: Form, reference: Form) -> Form:
         answer = scaled(answer, reference) or answer
         if reference.unit and not answer.unit:
             answer = read_measured(answer.text) or answer
-    if is_relation(answer) and not is_relation(reference):
-        worked = worked_out(answer, reference) or (answer,)
-        return stated_value(answer, reference, trusted=False) or worked[-1]
-    return answer
+    is_due = is_relation(answer) and not is_relation(reference)
+    return _stated(answer, reference) if is_due else answer
+
+
+def _stated(equation: Form, reference: Form) -> Form:
+    """Its value, or its last side; the equation itself if it states none."""
+    worked = worked_out(equation, reference) or (equation,)
+    return stated_value(equation, reference, trusted=False) or worked[-1]
 
 
 def _unread(form: Form) -> Node:
@@ -239,9 +240,8 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     if tree.op != "rel" or set(tree.value) != {"="}:
         return None
     others = free_symbols(_tree(other))
-    if others and not free_symbols(tree) <= others:
-        return None
-    return equation.sides or None
+    is_solvable = others and not free_symbols(tree) <= others
+    return None if is_solvable else equation.sides or None
 
 
 def _tree(form: Form) -> Node:
@@ -397,26 +397,26 @@ def in_proportion(a: Items, b: Items) -> Decision:
         [Fraction(item.value or 0) for item in s.items if isinstance(item, Quantity)]
         for s in (a, b)
     )
-    same = (
-        len(x) == len(y)
-        and any(x)
-        and any(y)
-        and all(
-            # All cross products, which needs no division by 0.
-            p * q == r * s
-            for p, s in zip(x, y, strict=True)
-            for r, q in zip(x, y, strict=True)
-        )
+    return judged(len(x) == len(y) and any(x) and are_parallel(x, y), "items")
+
+
+def are_parallel(a: Sequence[Fraction], b: Sequence[Fraction]) -> bool:
+    """Whether the first is a multiple of the second, which is not 0: all cross products are
+    compared, which needs no division by 0.
+
+    Args:
+        a, b: as many numbers each.
+    """
+    return any(b) and all(
+        x * v == y * u for x, u in zip(a, b, strict=True) for y, v in zip(a, b, strict=True)
     )
-    return judged(same, "items")
 
 
 def same_region(a: Form, b: Form) -> Decision | None:
     """Decided where all ends are exact numbers."""
     mine, reference_pieces = pieces(a), pieces(b)
-    if mine is None or reference_pieces is None:
-        return None
-    return judged(mine == reference_pieces, "set")
+    is_exact = mine is not None and reference_pieces is not None
+    return judged(mine == reference_pieces, "set") if is_exact else None
 
 
 def times(number: Quantity, size: Fraction, unit: str) -> Quantity:
@@ -454,11 +454,8 @@ def spread(form: Form, other: Form) -> Items | None:
         names = [form.name] * len(form.body.items)
     if len(names) != len(form.body.items):
         return None
-    return Items(
-        form.text,
-        "list",
-        tuple(Named(item.text, n, item) for n, item in zip(names, form.body.items, strict=True)),
-    )
+    named = (Named(item.text, n, item) for n, item in zip(names, form.body.items, strict=True))
+    return Items(form.text, "list", tuple(named))
 
 
 def without_indices(form: Form, other: Form) -> Items | None:
@@ -469,9 +466,8 @@ def without_indices(form: Form, other: Form) -> Items | None:
     if not named or len(named) < len(form.items):
         return None
     letter = other.name if isinstance(other, Named) else named[0].name.partition("_")[0]
-    if not all(item.name.startswith(f"{letter}_") for item in named):
-        return None
-    return Items(form.text, "list", tuple(item.body for item in named))
+    is_indexed = all(item.name.startswith(f"{letter}_") for item in named)
+    return Items(form.text, "list", tuple(item.body for item in named)) if is_indexed else None
 
 
 def renamed_inverse(form: Named, other: Form) -> Form | None:
@@ -496,12 +492,9 @@ def renamed_function(form: Named, other: Named) -> Named | None:
     )
     if is_graph or (graph and mine == head):
         return form  # the graph of f, and y(x) for y
-    if (
-        not old
-        or mine != head
-        or len(old) != len(new)
-        or {*new}.difference(old) & letters(form.body)
-    ):
+    if not old or mine != head or len(old) != len(new):
+        return None
+    if {*new}.difference(old) & letters(form.body):
         return None
     return Named("", other.name, rename(form.body, dict(zip(old, new, strict=True))))
 
