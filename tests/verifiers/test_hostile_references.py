@@ -1,4 +1,4 @@
-"""References are data from strangers: each is read or refused, in little time, and never makes an answer fail."""
+"""References are data from strangers, and answers any text: each is read or refused, in little time, and no pair fails."""
 
 import json
 import time
@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from rlvr.errors import DataError
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.instructions import InstructionVerifier
+from rlvr.verifiers.instructions import KINDS, InstructionVerifier, read_instruction
 from rlvr.verifiers.json_schema import JSONVerifier
 from rlvr.verifiers.named import PLACES, class_of, make_verifier
 from rlvr.verifiers.qa import QAVerifier
 from tests.mutated import mutated
+from tests.verifiers.test_instructions import ANY
 
 CPU_S = 2.0  # of one reference, read and judged by; programs take longer
 NAMES = [name for name in PLACES if name not in ("code", "judge")]  # a program; another model
@@ -112,3 +113,40 @@ def test_any_reference_is_read_or_refused(name, data):
     for completion in (example, "", "```json\n{}\n```", "\\boxed{" + "1" * 400 + "}"):
         verdict = judged(verifier, reference, completion)
         assert isinstance(verdict, DataError) or verdict.outcome is not Outcome.UNSCORED
+
+
+# signs that fold to two, that are digits or spaces to some functions alone, halves of pairs
+ODD = "\ud800 \x00 İ ı ß ﬁ Ⅷ ½ ² ① ٣ \u202e \u2028 \x85 \u0301 \ufeff ㎏ − a 1 1e999 ( ) [ { } \\ ^ _ = -> *"
+PIECES = (*ODD.split(" "), " ", "\n", "\\boxed{", "</answer>", "```", "SELECT ", "f(", "knight ")
+FORMS = (
+    "%",
+    "<answer>%</answer>",
+    "\\boxed{%}",
+    "Answer: %",
+    "```\n%\n```",
+    "%a 1",
+    "a %. 1",
+    "1%",
+)
+ANSWERS = [form.replace("%", piece) for form in FORMS for piece in PIECES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_answer_has_a_verdict(name):
+    """An exception would let a completion choose UNSCORED."""
+    verifier, reference = make_verifier(name), class_of(name).reference_example
+    for answer in ANSWERS:
+        assert verifier.verify(answer, reference).why, answer
+
+
+def test_any_answer_follows_an_instruction_or_not():
+    """Each kind says so, under both policies; those of language need letters of their own."""
+    for name, kind in KINDS.items():
+        if "language" in name or "change_case" in name:
+            continue
+        instruction = read_instruction(
+            name, {argument: ANY[argument] for argument in kind.arguments}
+        )
+        for answer in filter(str.strip, ANSWERS):
+            for strict in (True, False):
+                assert isinstance(instruction.why_not(answer, strict=strict), str), (name, answer)
