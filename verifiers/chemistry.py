@@ -129,6 +129,9 @@ class Species:
     charge: int = 0
 
 
+_ELECTRON: Final = Species("e<1->", (), -1)
+
+
 @dataclass(frozen=True, slots=True)
 class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
     """Verifies a balanced equation, a formula or a quantity; the reference says
@@ -292,6 +295,8 @@ def _in_angles(charge: re.Match[str]) -> str:
 @lru_cache(maxsize=4096)
 def _species(text: str) -> Species | None:
     """One formula without markup."""
+    if text == _ELECTRON.name:
+        return _ELECTRON
     text = _ENCLOSED.sub(r"\1\2", text)
     stack: list[Counter[str]] = [Counter()]
     parts: list[Counter[str]] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Final
@@ -339,6 +339,12 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be 4, 6 or 9 rows of as many digits"
             )
+        if any(
+            max(Counter(filter(None, unit)).values(), default=0) > 1 for unit in _units(reference)
+        ):
+            raise DataError(
+                f"the reference {brief(reference)} has a digit twice in a row, column or box"
+            )
         return tuple(map(tuple, reference))
 
     def judge(self, answer: Answer, reference: tuple[tuple[int, ...], ...]) -> Verdict:
@@ -378,14 +384,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         # before the rules: another puzzle's solution keeps them all
         if not keeps_clues:
             return Verdict(Outcome.WRONG, why="given-changed", answer=answer.text)
-        high, wide = BOXES[size]
-        boxes = [
-            [grid[top + i][left + j] for i in range(high) for j in range(wide)]
-            for top in range(0, size, high)
-            for left in range(0, size, wide)
-        ]
-        columns = [list(column) for column in zip(*grid, strict=True)]
-        broken = any(len(set(unit)) < size for unit in (*grid, *columns, *boxes))
+        broken = any(len(set(unit)) < size for unit in _units(grid))
         return _verdict("rule-broken" if broken else "", answer.text, "solved")
 
     def example(self, reference: object) -> str | None:
@@ -395,6 +394,18 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
             return None
         rows = (" ".join(map(str, row)) for row in solutions[0])
         return "<answer>\n" + "\n".join(rows) + "\n</answer>"
+
+
+def _units(grid: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """The rows, columns and boxes of a sudoku."""
+    size = len(grid)
+    high, wide = BOXES[size]
+    boxes = [
+        [grid[top + i][left + j] for i in range(high) for j in range(wide)]
+        for top in range(0, size, high)
+        for left in range(0, size, wide)
+    ]
+    return [*grid, *zip(*grid, strict=True), *boxes]
 
 
 def _strip_number(line: str, row: int) -> str:

@@ -80,6 +80,7 @@ def test_a_keyword_that_is_a_pattern_is_matched_in_linear_time(asked):
         (QAVerifier(), ["Paris", "\\boxed{"], "cannot be read as an answer"),
         (make_verifier("list"), ["a,b;c"], "cannot be told apart"),
         (make_verifier("roles"), {"A" * 3000: "knight"}, "longer than an answer may be"),
+        (make_verifier("sudoku"), [[1, 0, 0, 1], *[[0] * 4] * 3], "a digit twice"),
         (JSONVerifier(), {"whole": None, "values": {"/a": 1}}, "give one of them"),
         (make_verifier("calls"), {"functions": [F], "calls": [{"f": {"a": [1]}}] * 60}, "50 calls"),
         (make_verifier("calls"), {"functions": [{"name": 5}], "calls": [{5: {}}]}, "no call"),
