@@ -373,6 +373,10 @@ def _import_file(path: Path) -> object:
     path = path.resolve()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    if "." in path.stem:
+        raise ImportError(
+            f"Python imports no file with a dot in its name, {path.stem!r}; rename it"
+        )
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     module = importlib.import_module(path.stem)

@@ -30,7 +30,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from rlvr.validate import (
@@ -50,6 +50,14 @@ Handler: TypeAlias = Callable[[Any], Any]
 
 REPLY_MIB = 64
 """The largest reply of a worker; a longer one is the loss of its item."""
+
+
+def _text_entries(path: list[str]) -> list[str]:
+    return [entry for entry in path if isinstance(entry, str)]  # as the import system does
+
+
+# Before a user's file adds its folder, in which a `json.py` may stand.
+_OWN_PATH: Final = _text_entries(sys.path)
 _PIPE_BYTES = 1 << 18  # a user's pipes together may have 64 MiB: of 64 workers a quarter
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _ASK_S = 0.1  # between two looks whether the caller has given up
@@ -338,10 +346,9 @@ class _Worker:
         passed = [*fds, *(() if awaits is None else awaits[:1])]
         passed += [] if shared_fd is None else [shared_fd]
         # The worker finds modules where we do, also those of a notebook.
-        path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
         code = (
-            f"import sys; sys.path[:] = {path!r}; from rlvr.workers.process import serve; "
-            f"serve(*{fds}, {memory_mib}, {awaits})"
+            f"import sys; sys.path[:] = {_OWN_PATH!r}; from rlvr.workers.process import serve; "
+            f"sys.path[:] = {_text_entries(sys.path)!r}; serve(*{fds}, {memory_mib}, {awaits})"
         )
         try:
             self._process = StartedProgram(

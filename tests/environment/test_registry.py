@@ -387,6 +387,13 @@ def test_a_file_under_a_taken_name_is_not_mistaken(tmp_path: Path):
     assert "rename the file" in said
 
 
+def test_a_file_with_a_dot_in_its_name_is_told(tmp_path: Path):
+    """It would be looked for as a module in a package."""
+    (tmp_path / "my.env.py").write_text("class Echo: pass")
+    said = refusal(lambda: make(f"{tmp_path / 'my.env.py'}:Echo"), UnknownEnvironment)
+    assert "no file with a dot in its name, 'my.env'; rename it" in said
+
+
 def test_a_slip_in_the_file_is_shown_as_it_is(tmp_path: Path):
     """Not as a missing environment."""
     (tmp_path / "slip.py").write_text("1 / 0")
@@ -407,3 +414,12 @@ def test_an_environment_from_a_file_scores(plugin: Callable[..., Path]):
     env = make(f"{plugin('a_plugin', 'echo-v1')}:Echo")
     assert env.task(1) == Task("echo-v1/1", "say", reference="1")
     assert env.score(env.task(1), "1").verdict == Verdict("correct", why="compared")
+
+
+def test_neighbours_of_the_file_break_no_worker(plugin: Callable[..., Path]):
+    """Workers find their own modules first: here `json` is imported already, there it is not."""
+    file = plugin("a_plugin", "echo-v1")
+    for name in ("json", "types", "random", "rlvr", "queue"):
+        file.with_name(f"{name}.py").write_text("1 / 0")
+    with rlvr.Scorer(make(f"{file}:Echo"), workers=1) as scorer:
+        assert scorer.score(scorer.env.task(1), "1").total == 1
