@@ -20,6 +20,7 @@ from rlvr.verifiers.answers import without_commands
 from rlvr.verifiers.math.clock import time_of_day
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
 from rlvr.verifiers.math.words import number
+from rlvr.verifiers.stated import withdraws
 
 __all__ = [
     "Amount",
@@ -282,7 +283,9 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
 
 def _says_why(reason: str, truth: bool) -> bool:
     """Whether what follows "yes" or "no" leaves it as it is."""
-    words = {word.strip(_WORD_EDGES).casefold().replace("’", "'") for word in reason.split()}
+    if truth and withdraws(reason):  # "No, that is wrong" says it of the question
+        return False
+    words = {*map(_plain_word, reason.split())}
     # "No, it is not" repeats the no; "Yes, but not always" turns the yes
     turning = _DOUBTFUL - _DENIALS if truth is False else _DOUBTFUL
     return turning.isdisjoint(words) and _YES_NO.keys().isdisjoint(words)
@@ -331,11 +334,15 @@ def within_sentence(
             yield " ".join(words[start:stop]).strip(_WORD_EDGES + " ")
 
 
+def _plain_word(word: str) -> str:
+    return word.strip(_WORD_EDGES).casefold().replace("’", "'")
+
+
 def _is_passed(
     word: str, asked: frozenset[str], possible: Collection[str], allowed: Collection[str]
 ) -> bool:
     """Whether a word of an answer may be left out of it."""
-    plain = word.strip(_WORD_EDGES).casefold().replace("’", "'")
+    plain = _plain_word(word)
     if plain in allowed or not plain:
         return True
     # before the words of the question: a doubt counts even where the question has the word

@@ -174,7 +174,7 @@ def _read(name: object, arguments: Mapping[str, object] | None) -> Instruction:
         raise DataError(f"{name}: the arguments are {brief(arguments)}; they must be a mapping")
     values = {key: value for key, value in (arguments or {}).items() if value is not None}
     if odd := values.keys() ^ kind.arguments.keys():
-        what = "has no argument" if next(iter(odd)) in values else "needs the argument"
+        what = "has no argument" if min(odd) in values else "needs the argument"
         raise DataError(
             f"{name} {what} {min(odd)!r}; it takes {', '.join(kind.arguments) or 'none'}"
         )
