@@ -34,13 +34,14 @@ _LONGEST: Final = 300  # characters of an answer that is looked at
 # "the speed of the ball is ", "v_0 = ", "\approx ", "about "
 _NAME: Final = re.compile(
     r"(?:(?i:the|its) [A-Za-z][A-Za-z\d ]{1,60}? (?i:is|are|was|equals) )?"
-    r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}(?:=|(?=\\approx|≈)))?\s*"
+    r"(?:\|?[A-Za-z\\][A-Za-z_\\{}\d |]{0,20}(?:=|(?=\\approx|≈)))?\s*"
     r"(?:\\approx|\\sim|≈|~|(?i:approximately|about|roughly|approx\.?)(?= ))?\s*"
 )
 _WAY: Final = re.compile(  # a reference says no direction, so an answer may
-    r",?\s*\(?(?:(?:directed|pointing|acting|vertically|horizontally|due) )*"
+    r",?\s*(?P<text>\\text\{\s*)?\(?(?:(?:directed|pointing|acting|vertically|horizontally|due) )*"
     r"(?:(?:down|up|in|out|for|back)wards?|"
-    r"to the (?:right|left|north|south|east|west)|(?:north|south|east|west)(?:wards?)?)\)?\Z",
+    r"to the (?:right|left|north|south|east|west)|(?:north|south|east|west)(?:wards?)?)\)?"
+    r"(?(text)\})\Z",
     re.IGNORECASE,
 )
 
