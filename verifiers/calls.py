@@ -31,8 +31,8 @@ _LONGEST: Final = 20_000
 # calls of a reply, and also brackets in a row: Python's parser recurses once per bracket
 _MOST: Final = 50
 _VALUES: Final = 10_000  # that a reference may accept: each call is compared with all of them
-# possessive, and up to the next "<": a text of a million opening tags is passed in one go
-_TAGGED: Final = re.compile(r"<tool_call>([^<]*+)</tool_call>")
+# possessive, and up to the next such tag: a text of a million opening tags is passed in one go
+_TAGGED: Final = re.compile(r"<tool_call>([^<]*+(?:<(?!/?tool_call>)[^<]*+)*+)</tool_call>")
 # "I will look it up:" and then the calls, from the beginning of a line to the end
 _AFTER_PROSE: Final = re.compile(r"^`?(?:[\[{]|[A-Za-z_][\w.]*\().*\Z", re.MULTILINE | re.DOTALL)
 # the names of one call in the dialects of chat APIs; any other key may be an argument put in the
@@ -45,10 +45,12 @@ _MARKS: Final = re.compile(
 )
 _OTHER_TAG: Final = re.compile(r"<(/?)function_?call>")
 _BARE_CALL: Final = r'<tool_call>{"name": "\1", "arguments": \2}</tool_call>'
-_BARE_XML: Final = re.compile(r"<function=([\w.-]{1,100})>\s*(\{[^<]*\})\s*</function>")
+_BARE_XML: Final = re.compile(
+    r"<function=([\w.-]{1,100})>\s*(\{[^<]*+(?:<(?!/?function\b)[^<]*+)*+)</function>"
+)
 _DEEPSEEK: Final = re.compile(
     r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([\w.-]{1,100})"
-    r"(?:<｜tool▁sep｜>|\s*```json\b)\s*(\{[^<`]*\})"
+    r"(?:<｜tool▁sep｜>|\s*```json\b)\s*(\{[^<`]*+(?:<(?!｜)[^<`]*+)*+)"
 )
 # a paragraph that begins no other call and takes nothing back
 _AFTERTHOUGHT: Final = re.compile(
