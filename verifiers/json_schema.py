@@ -106,7 +106,8 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
         Args:
             reference: see the class.
         """
-        return f"```json\n{json.dumps(reference['whole'])}\n```" if "whole" in reference else None
+        values = self.read(reference).values
+        return f"```json\n{json.dumps(values[''])}\n```" if "" in values else None
 
 
 class _Asked(NamedTuple):
@@ -210,9 +211,12 @@ def _read_reference(reference: object) -> _Asked:
         raise DataError(
             f"the reference has {sorted(unknown)[0]!r}; it may have schema, values and whole"
         )
-    if "whole" in reference and reference.get("values"):
-        raise DataError("the reference has values and whole; give one of them")
-    values = {"": reference["whole"]} if "whole" in reference else reference.get("values")
+    values = reference.get("values")
+    # a data set with one schema has what a row lacks as None
+    if "whole" in reference and not (values and reference["whole"] is None):
+        if values:
+            raise DataError("the reference has values and whole; give one of them")
+        values = {"": reference["whole"]}
     if not values or not isinstance(values, Mapping):
         raise DataError(
             "the reference asks for no values, so that an empty object would do; give values or "

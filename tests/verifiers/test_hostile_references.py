@@ -81,7 +81,7 @@ def test_a_keyword_that_is_a_pattern_is_matched_in_linear_time(asked):
         (make_verifier("list"), ["a,b;c"], "cannot be told apart"),
         (make_verifier("roles"), {"A" * 3000: "knight"}, "longer than an answer may be"),
         (make_verifier("sudoku"), [[1, 0, 0, 1], *[[0] * 4] * 3], "a digit twice"),
-        (JSONVerifier(), {"whole": None, "values": {"/a": 1}}, "give one of them"),
+        (JSONVerifier(), {"whole": 0, "values": {"/a": 1}}, "give one of them"),
         (make_verifier("calls"), {"functions": [F], "calls": [{"f": {"a": [1]}}] * 60}, "50 calls"),
         (make_verifier("calls"), {"functions": [{"name": 5}], "calls": [{5: {}}]}, "no call"),
         (InstructionVerifier(), [WORDS], "num_words is int"),
@@ -101,6 +101,15 @@ def test_values_are_compared_as_json_has_them():
     asked = {"whole": {1: ("a", "b")}}
     assert JSONVerifier().verify('{"1": ["a", "b"]}', asked).correct
     assert JSONVerifier().verify(JSONVerifier().example(asked), asked).correct
+
+
+def test_what_a_row_lacks_may_be_none():
+    """A data set with one schema has it so; null was the right answer to such a row."""
+    asked = {"schema": None, "whole": None, "values": {"/a": 1}}
+    assert JSONVerifier().verify('{"a": 1}', asked).correct
+    assert not JSONVerifier().verify("null", asked).correct
+    assert JSONVerifier().example(asked) is None
+    assert JSONVerifier().verify("null", {"whole": None}).correct
 
 
 @pytest.mark.parametrize("name", NAMES)
