@@ -45,8 +45,9 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
 
     The reference is a list; an item is a text or number, or a list of texts of which each will do.
     The answer has its items on lines, with or without bullets or numbers, or with commas,
-    semicolons or "and" between them.  Items are compared as `QAVerifier` does.  The reasons:
-    `same-list` is CORRECT; `other-count`, `other-items` and `other-order` WRONG.
+    semicolons or "and" between them; values of one unknown, `x = 2 or x = 3`, with "or".  Items are
+    compared as `QAVerifier` does.  The reasons: `same-list` is CORRECT; `other-count`,
+    `other-items` and `other-order` WRONG.
 
     Attributes:
         ordered: whether the order counts.
@@ -180,6 +181,10 @@ def _split_items(text: str, reference: _Items) -> list[str]:
         return [piece.strip() for piece in re.split(r";(?:\s*and\b)?", line)]
     if not any(re.search(r"\band\b|&", reference_text) for reference_text in reference_texts):
         line = re.sub(r",?\s+(?:and|&)\s+", ", ", line)
+    values = re.split(r",?\s+or\s+", line)
+    names = {name[0] if (name := _NAME.match(value)) else "" for value in values}
+    if len(names) == 1 and "" not in names:  # "x = 2 or x = 3" says both of one unknown
+        line = ", ".join(values)
     # not at the comma of "1,200"
     return [piece.strip().strip("\"'") for piece in re.split(r",(?!\d{3}\b)\s*|,\s+", line)]
 
