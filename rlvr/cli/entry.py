@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import inspect
+import io
 import os
 import re
 import signal
@@ -180,7 +181,7 @@ class _Stdout:
     """
 
     def __init__(self) -> None:
-        self._file = sys.stdout
+        self._file = sys.stdout or io.StringIO()  # None: it was closed before we began
         self.lost: OSError | None = None
 
     def write(self, text: str) -> int:

@@ -118,7 +118,7 @@ class FilterCommand:
             None if self.strength is None else read_strengths(self.strength),
             self.min_strength,
         )
-        dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
+        dropped_path = Path(f"{self.output}.dropped.jsonl")
         rows = read_rows(self.file)
         say_if_unprotected(self.file, err)
         require_outputs(

@@ -156,6 +156,8 @@ class ScoreCommand:
         if to_stdout:
             if self.resume:
                 raise UsageError("what went to stdout cannot be resumed; give -o a file")
+            if sys.stdout is None:
+                raise UsageError("-o - writes to stdout, which is closed; give -o a file")
             journal: Journal | _Pipe = _Pipe()
             out = err
         else:

@@ -86,7 +86,7 @@ class StrengthCommand:
         from rlvr.testing.strength import measure_strength
         from rlvr.testing.strengthen import SourceRows, manifest_path, write_strengthened
 
-        part = self.output.with_name(self.output.name + ".part")
+        part = Path(f"{self.output}.part")
         manifest = None if self.strengthen is None else manifest_path(self.strengthen)
         if self.strengthen is not None and self.strengthen.suffix != ".jsonl":
             raise UsageError(

@@ -203,7 +203,7 @@ class RolloutFile(Closing):
         accept: Collection[str] = (),
     ) -> None:
         self._run = json.loads(json.dumps(run))  # as it will be read back
-        partial = path.with_name(path.name + ".partial")
+        partial = Path(f"{path}.partial")
         # A finished file is continued as an unfinished one: lost completions are asked for again.
         if resume and path.suffix == ".jsonl" and path.is_file() and not partial.exists():
             path.rename(partial)

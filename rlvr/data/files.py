@@ -141,7 +141,7 @@ def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
     Raises:
         UsageError: see `publish`.
     """
-    partial = path.with_name(path.name + ".partial")
+    partial = Path(f"{path}.partial")
     try:
         with partial.open("wb") as file:
             yield file
@@ -165,7 +165,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     Args:
         path: the name that it gets.
     """
-    new, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
+    new, old = (Path(f"{path}{ending}") for ending in (".partial", ".old"))
     for left_behind in (new, old):
         shutil.rmtree(left_behind, ignore_errors=True)
     try:

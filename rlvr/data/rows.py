@@ -172,7 +172,7 @@ class Journal:
     ) -> None:
         self._flush_s, self._flushed_at = flush_s, 0.0
         self.path = Path(path)
-        self.partial = self.path.with_name(self.path.name + ".partial")
+        self.partial = Path(f"{self.path}.partial")
         self._overwrite, self._checksums = overwrite, checksums
         # Before a file is made, and before the lock is waited for: this is the usual mistake.
         require_output(self.path, overwrite=overwrite)
@@ -341,7 +341,7 @@ class Journal:
         Args:
             wanted: for each row, whether it stays.
         """
-        kept_file = self.partial.with_name(self.partial.name + ".kept")
+        kept_file = Path(f"{self.partial}.kept")
         file = kept_file.open("wb", buffering=_BUFFER)
         with contextlib.suppress(OSError):  # a file system that has no locks
             lock_file(file)
@@ -383,7 +383,7 @@ class Journal:
             )
         # Parquet is made of the lines at the end: it cannot be appended to.
         if self.path.suffix == ".parquet":
-            complete_file = self.path.with_name(self.path.name + ".whole")
+            complete_file = Path(f"{self.path}.whole")
             try:
                 _to_parquet(self.partial, complete_file, notes or {}, checksums=self._checksums)
                 publish(complete_file, self.path, overwrite=self._overwrite)

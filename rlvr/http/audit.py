@@ -112,7 +112,7 @@ class AuditLog:
         with suppress(FileNotFoundError, BlockingIOError):
             self._lock()
             if os.path.samestat(own_file, self._path.stat()):
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._path.replace(Path(f"{self._path}.1"))
         # Opened before the other is closed: if that fails, lines still go somewhere.
         before, self._fd = self._fd, self._opened()
         os.close(before)

@@ -142,7 +142,7 @@ class Blocks:
     ) -> None:
         self.open: Block | None = None
         self._partial, self._fits, self._pass_over = partial, fits, pass_over
-        self._path = partial.with_name(partial.name + ".blocks")
+        self._path = Path(f"{partial}.blocks")
         self._header = stamped(dump_row({"run": digest_of_lines(dump_row(run))}))
         self._waiting: deque[Block] = deque()  # their records are not all written
         self._kept: Iterator[tuple[Block, int]] = (

@@ -327,7 +327,7 @@ def identity_path(output: Path) -> Path:
     Args:
         output: the file with the scores.
     """
-    return output.with_name(output.name + ".identity.json")
+    return Path(f"{output}.identity.json")
 
 
 def read_identity(output: Path) -> Identity | None:
@@ -339,7 +339,7 @@ def read_identity(output: Path) -> Identity | None:
     Raises:
         UsageError: what stands there is none.
     """
-    beside, partial = identity_path(output), output.with_name(f"{output.name}.partial")
+    beside, partial = identity_path(output), Path(f"{output}.partial")
     if beside.is_file() and output.is_file() and partial.is_file():
         raise UsageError(
             f"{beside} is of {partial.name}, a run that replaces {output}; "
@@ -360,7 +360,7 @@ def shard_path(output: Path) -> Path:
     Args:
         output: the shard's records.
     """
-    return output.with_name(output.name + ".shard.json")
+    return Path(f"{output}.shard.json")
 
 
 def _read(path: Path) -> Identity:
@@ -370,6 +370,8 @@ def _read(path: Path) -> Identity:
 def _parse(text: bytes | str, where: Path) -> Identity:
     try:
         tree = json.loads(text)
+        if not isinstance(tree, dict):
+            raise ValueError(f"{brief(tree)} is no JSON object")
         # The totals of a shard and a report hold it beside other things.
         return Identity.from_dict(tree.get("identity", tree))
     except (ValueError, AttributeError, RecursionError) as error:

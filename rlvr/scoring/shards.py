@@ -42,7 +42,7 @@ def rejected_path(output: Path) -> Path:
     Args:
         output: the file with the scores.
     """
-    return output.with_name(output.name + ".rejected.jsonl")
+    return Path(f"{output}.rejected.jsonl")
 
 
 class Shard:
@@ -210,7 +210,7 @@ def read_totals(
 
 def totals_of(file: Path) -> ShardTotals:
     if not file.is_file():
-        partial = file.with_name(file.name + ".partial")
+        partial = Path(f"{file}.partial")
         stopped = (
             f"; its run was stopped, as {partial} says: run it again with --resume"
             * partial.exists()

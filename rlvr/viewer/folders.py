@@ -154,7 +154,7 @@ def require_shown(path: Path) -> None:
                 f"{path} is neither JSON lines nor Parquet; give a file that `rlvr score -o` wrote"
             )
         return
-    partial = path.with_name(path.name + ".partial")
+    partial = Path(f"{path}.partial")
     hint = f"; it is still being written: give {partial}" if partial.is_file() else ""
     what = "is no ordinary file" if path.exists() else "there is no such file or folder"
     raise DataError(f"{path}: {what}{hint}")

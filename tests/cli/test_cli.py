@@ -431,6 +431,11 @@ def test_a_name_that_leads_nowhere_is_one_line(say, tmp_path, env, file, out, wh
             ["score", "folder:Trials", "in.jsonl", "-o", "out.jsonl"],
             "no environment at 'folder:Trials'",
         ),
+        (["score", PLACE, "in.jsonl", "-o", ""], ". is a folder; name a file to write"),
+        (["filter", "in.jsonl", "-o", "/"], "/ is a folder; name a file to write"),
+        (["strength", PLACE, "-o", ""], ". is a folder; name a file to write"),
+        (["replay", ""], ". is a folder; give a .jsonl or .parquet file"),
+        (["join", "", "-o", "out.jsonl"], ".: there is no such file; name the outputs of"),
         (["replay", "folder"], "folder is a folder; give a .jsonl or .parquet file"),
         (["audit", PLACE, "folder"], "folder is a folder; give a .jsonl or .parquet file"),
         (["audit", PLACE, "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
@@ -719,3 +724,13 @@ def test_an_environment_that_ends_python_is_no_success(say, tmp_path):
         code, said = say(command[0], f"{file}:Leaves", *command[1:])
         assert (code, "SystemExit: 0" in said) == (3, True), (command, said)
         assert not out.exists()
+
+
+def test_a_closed_stdout_takes_nothing_and_ends_no_command(monkeypatch, tmp_path, capsys):
+    """`rlvr … >&-`, as some services start programs: Python then has none."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"task": 1, "completion": "1"}\n')
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["--version"]) == 0
+    assert main(["score", PLACE, str(rows), "-o", "-", "--workers", "0"]) == 2
+    assert "-o - writes to stdout, which is closed; give -o a file" in capsys.readouterr().err

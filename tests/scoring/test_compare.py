@@ -276,6 +276,7 @@ def test_options_that_choose_tasks_are_no_difference(two, tmp_path, capsys):
     [
         ({"task": "z"}, "0 tasks can be paired"),
         ({"total": float("nan")}, "must be a finite number"),
+        ({"total": 1e308}, "is 1e+308; it must be a finite number up to 1e+100"),
         ({"outcome": "unscored", "total": None}, "all 96 are UNSCORED"),
         ({"outcome": "good"}, "outcome is 'good'; it is one of correct"),
         ({"outcome": []}, "outcome is []; it is one of correct"),

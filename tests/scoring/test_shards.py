@@ -242,7 +242,7 @@ def test_missing_shards_are_counted_and_not_listed(tmp_path):
         read_totals([tmp_path / "s.jsonl"])
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "5", ""])
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[]", "5", ""])
 def test_an_identity_that_is_none_is_one_error(tmp_path, text):
     """It stands beside a file that may come from anywhere."""
     (tmp_path / "s.jsonl.identity.json").write_text(text)

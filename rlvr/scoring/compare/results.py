@@ -27,6 +27,7 @@ _OUTCOMES: Final = frozenset(one.value for one in Outcome)
 _WAY: Final = ("config", "verifier", "reward")
 _TASKS_ALONE: Final = ("data", "split")  # options that choose tasks, and decide no score
 _MOST_COMPLETIONS: Final = 1 << 20  # of a task in a report
+_GREATEST: Final = 1e100  # whose squares can be added up
 _EVALUATION: Final = re.compile(r"step-(\d+)\.json")
 
 
@@ -294,10 +295,10 @@ def _finite(value: Any, path: Path, where: str, column: str = "total") -> float:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) <= _GREATEST:
         raise DataError(
-            f"{path}: the {column} {where} is {show_value(value)}; it must be a finite number, or "
-            "null where there is none: score the file again"
+            f"{path}: the {column} {where} is {show_value(value)}; it must be a finite number "
+            f"up to {_GREATEST:g}, or null where there is none: score the file again"
         )
     return number
 
