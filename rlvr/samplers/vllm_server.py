@@ -57,7 +57,6 @@ def server_variables(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
         lora: LoRA adapters are swapped.
     """
     defaults = {
-        "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
@@ -70,8 +69,10 @@ def server_variables(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
             "VLLM_CPU_CI_ENV": "1",
         }
         defaults |= {"TORCH_COMPILE_DISABLE": "1"}  # takes minutes, and a C++ compiler
-    # Whatever is set: without it vLLM has no address for weights.
-    return {**defaults, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
+    # Whatever is set: without the first vLLM has no address for weights, and `rlvr.samplers.vllm`
+    # sets the other to 0 for an engine in this process.
+    fixed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    return {**defaults, **os.environ, **fixed}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from rlvr.samplers import servers as module
 from rlvr.samplers.protocol import Begun, TokenRow
 from rlvr.samplers.servers import ServerSampler
 from rlvr.samplers.vllm_lora import AdapterSettings
+from rlvr.samplers.vllm_server import server_variables
 from rlvr.samplers.vllm_shared import (
     EngineAnswer,
     checkpoint_weights,
@@ -365,6 +366,15 @@ def test_a_server_that_is_not_there_is_named(fakes, over):
         match=r"cannot be reached .*: start it by `python -m rlvr.samplers.vllm_server",
     ):
         over([fake])
+
+
+def test_a_server_is_no_engine_of_the_process_that_starts_it(monkeypatch):
+    """An engine in the process leaves a variable behind, under which a server's threads are not bound."""
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
+    variables = server_variables(on_cpu=True)
+    assert variables["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1"
+    assert variables["VLLM_LOGGING_LEVEL"] == "INFO"  # as set
 
 
 def test_servers_elsewhere_need_a_folder(policy):
