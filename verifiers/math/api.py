@@ -85,15 +85,9 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> ReadAnswer:
         raise DataError(f"the answer {answer[:80]!r} is beyond a limit: {limit}") from None
     if not form.text:
         raise DataError(f"the answer {text[:80]!r} is empty")
-    kind = _kind(form)
-    exact = _exact(form) if kind == "number" else None
-    return ReadAnswer(
-        answer,
-        kind,
-        _reading(form),
-        exact,
-        form.unit if isinstance(form, Quantity) and exact is not None else "",
-    )
+    exact = forms.worth(form)
+    unit = form.unit if isinstance(form, Quantity) and exact is not None else ""
+    return ReadAnswer(answer, _kind(form), _reading(form), exact, unit)
 
 
 def compare(
@@ -149,6 +143,14 @@ _KINDS = {
     "range": "range",
 }
 _REGIONS = {"union": "union", "meet": "intersection", "minus": "difference"}
+_SINGLE_KINDS = {
+    Named: "named",
+    Choice: "choice",
+    Word: "words",
+    Clock: "time",
+    Family: "family",
+    Flawed: "flawed",
+}
 
 
 def _kind(form: Form) -> str:
@@ -163,24 +165,7 @@ def _kind(form: Form) -> str:
             if form.kind in ("()", "[]", "(]", "[)"):
                 return "tuple" if form.kind == "()" or len(form.items) != 2 else "interval"
             return _KINDS[form.kind]
-        case Named():
-            return "named"
-        case Choice():
-            return "choice"
-        case Word():
-            return "words"
-        case Clock():
-            return "time"
-        case Family():
-            return "family"
-        case _:
-            return "flawed"
-
-
-def _exact(form: Form) -> Fraction | None:
-    if not isinstance(form, Quantity) or form.value is None:
-        return None
-    return Fraction(form.value) / 100 if form.percent else Fraction(form.value)
+    return _SINGLE_KINDS[type(form)]
 
 
 def _reading(form: Form) -> str:
@@ -229,10 +214,9 @@ def _several(form: forms.Items) -> str:
     if _kind(form) in ("tuple", "interval") and len(form.items) == 2:
         low, high = map(_reading, form.items)
         pair = f"{form.kind[0]}{_plain(form.items[0])}, {_plain(form.items[1])}{form.kind[1]}"
+        is_pair = _kind(form) == "tuple"
         return (
-            f"the interval {pair} from {low} to {high}"
-            if _kind(form) == "interval"
-            else f"the pair {pair}: {items}"
+            f"the pair {pair}: {items}" if is_pair else f"the interval {pair} from {low} to {high}"
         )
     if not form.items:
         return "the empty set"

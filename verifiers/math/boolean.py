@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from rlvr.verifiers.math.latex.tree import Node, sym, walk
+from rlvr.verifiers.math.latex.tree import Node, has, sym, walk
 
 __all__ = ["as_logic", "connective", "is_boolean", "is_reducible", "same_truth"]
 
@@ -40,8 +40,8 @@ def is_boolean(node: Node) -> bool:
     Args:
         node: the tree.
     """
-    connected = any(below.op == "logic" for below in walk(node))
-    return connected or (connective(node)[0] != "" and all(map(_is_set_name, _letters(node))))
+    is_named = connective(node)[0] != "" and all(map(_is_set_name, _letters(node)))
+    return is_named or has(node, "logic")
 
 
 def as_logic(node: Node) -> Node | None:

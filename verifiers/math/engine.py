@@ -222,7 +222,7 @@ def _holds_by_convention(policy: MathPolicy, answer: Form, reference: Form, gap:
     numbers."""
     sides = [form for form in (answer, reference) if isinstance(form, Quantity)]
     return (
-        (len(sides) == 2 and bounds(*sides, policy) is not None)
+        (len(sides) == 2 and bounds(sides[0], sides[1], policy) is not None)
         or any(side.percent for side in sides)
         or calls(gap, "log")
         or is_zero(gap, positive=True) is not False

@@ -36,6 +36,7 @@ __all__ = [
     "members",
     "pair",
     "parts",
+    "worth",
 ]
 
 THOUSANDS = "K"
@@ -172,6 +173,13 @@ def form_kind(form: Form) -> str:
 def members(form: Form) -> tuple[Form, ...]:
     """The items of a list; the form itself of anything else."""
     return form.items if isinstance(form, Items) and form.kind == "list" else (form,)
+
+
+def worth(form: Form) -> Fraction | None:
+    """The exact value of a number, of 5 % a twentieth; None of anything else."""
+    if not isinstance(form, Quantity) or form.value is None:
+        return None
+    return Fraction(form.value) / (100 if form.percent else 1)
 
 
 def flat(forms: Iterable[Form]) -> tuple[Form, ...]:

@@ -171,7 +171,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         or _read_mixed(text)
         or _sixtieths(text)
         or _read_scaled(text, text, "", _ATTACHED)
-    ) is not None:
+    ):
         return special
     # USD 5 is read as 5 USD.
     if currency := _CURRENCY_FIRST.match(text):
@@ -291,12 +291,10 @@ def counted(text: str, value: Fraction | int, words: str) -> Quantity | None:
         words: what stands behind it.
     """
     unit, factor = _unit(words)
+    if unit is None or not (unit in _PERCENT or not unit or is_known(unit)):
+        return None
     percent = unit in _PERCENT
-    is_unit = percent or not unit or is_known(unit)
-    unit = "" if percent else unit
-    return (
-        None if unit is None or not is_unit else Quantity(text, text, value * factor, unit, percent)
-    )
+    return Quantity(text, text, value * factor, "" if percent else unit, percent)
 
 
 def word(text: str) -> Word:
@@ -323,11 +321,8 @@ def read_based(text: str) -> Quantity | None:
     if prefixed := _PREFIXED.fullmatch(text):
         digits, base = prefixed[2], _BASE_OF[prefixed[1]]
     elif match := _BASED.fullmatch(text):
-        digit_text = match[2] or match[3]
-        digits, base = (
-            match[1].strip("() "),
-            int(digit_text) if digit_text.isdecimal() else int(number_word(digit_text) or 0),
-        )
+        said = match[2] or match[3]
+        digits, base = match[1].strip("() "), int(number_word(said) or said)
     else:
         return None
     try:
@@ -374,19 +369,18 @@ def _compound(text: str) -> Quantity | None:
     words = unquoted(text)
     if not _COMPOUND.fullmatch(words):
         return None
-    amounts = [Fraction(n) * SCALES.get(name, 0) for n, name in _COMPOUND_PART.findall(words)]
+    found = [(Fraction(n), name) for n, name in _COMPOUND_PART.findall(words)]
+    amounts = [n * SCALES.get(name, 0) for n, name in found]
     if all(amounts):  # 2 million 500 thousand
-        falls = all(larger > smaller for larger, smaller in itertools.pairwise(amounts))
-        return Quantity(text, text, sum(amounts)) if falls else None
-    found = [(Fraction(n), canonical(name) or "") for n, name in _COMPOUND_PART.findall(words)]
-    of_time = any(unit in ("hour", "second") for _, unit in found)
-    return compound(
-        text,
-        [
-            Quantity("", "", n, "minute" if unit == "metre" and of_time else unit)  # 2h30m
-            for n, unit in found
-        ],
-    )
+        return Quantity(text, text, sum(amounts)) if _falls(amounts) else None
+    parts = [Quantity("", "", n, canonical(name) or "") for n, name in found]
+    if {"hour", "second"} & {part.unit for part in parts}:  # 2h30m
+        parts = [replace(p, unit="minute") if p.unit == "metre" else p for p in parts]
+    return compound(text, parts)
+
+
+def _falls(sizes: Sequence[Fraction]) -> bool:
+    return all(larger > smaller for larger, smaller in itertools.pairwise(sizes))
 
 
 def is_compound(text: str) -> bool:
@@ -398,29 +392,16 @@ def is_compound(text: str) -> bool:
 def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
     """Their sum in the last one's unit, if they are of one dimension and each unit is smaller than
     the one before."""
-    sizes = [measure(part.unit) for part in parts]
-    if len(parts) < 2 or any(part.value is None for part in parts):
+    measures = [size for part in parts if (size := measure(part.unit)) and part.value is not None]
+    if len(measures) < len(parts) or len(parts) < 2:
         return None
-    measures = [size for size in sizes if size is not None]
-    if (
-        len(measures) < len(parts)
-        or len({dimension for _, dimension in measures}) > 1
-        # Two plain numbers have no dimension to be added in.
-        or not measures[0][1]
-    ):
+    sizes = [size for size, _ in measures]
+    # Two plain numbers have no dimension to be added in, and 30 minutes 1 hour is no time, but two.
+    is_one = len({dimension for _, dimension in measures}) == 1 and measures[0][1]
+    if not is_one or not _falls(sizes):
         return None
-    # 30 minutes 1 hour is no time, but two.
-    if any(larger[0] <= smaller[0] for larger, smaller in itertools.pairwise(measures)):
-        return None
-    last = measures[-1][0]
-    value = sum(
-        (
-            Fraction(part.value or 0) * size / last
-            for part, (size, _) in zip(parts, measures, strict=True)
-        ),
-        Fraction(0),
-    )
-    return Quantity(text, text, value, parts[-1].unit)
+    amounts = (Fraction(part.value or 0) * size for part, size in zip(parts, sizes, strict=True))
+    return Quantity(text, text, sum(amounts) / sizes[-1], parts[-1].unit)
 
 
 def _strip_money(text: str) -> tuple[str, str]:

@@ -164,27 +164,14 @@ def _end(node: Node, side: int) -> End:
 
 def _conditions(node: Node) -> list[Piece]:
     """x > 1, x < 3 are one interval; x < 1, x > 3, which no x fulfils at once, are two."""
-    if (
-        len(
-            {
-                side.value
-                for item in node.args
-                for side in item.args
-                if item.op == "rel" and side.op == "sym"
-            }
-        )
-        > 1
-    ):
+    sides = [side for item in node.args if item.op == "rel" for side in item.args]
+    if len({side.value for side in sides if side.op == "sym"}) > 1:
         raise Unreadable("conditions on more than one variable")
+    first, others = node.args[0], Node("set", node.args[1:])
     if not any(map(is_set, node.args)):
         return _REGIONS.pieces(Node("set", node.args))  # 2, 3
-    if (
-        node.args[0].op == "rel"
-        and node.args[0].value == ("=",)
-        and not any(is_set(item) for item in node.args[1:])
-    ):
-        points = _REGIONS.pieces(Node("set", node.args[1:]))
-        return unite([*_REGIONS.pieces(node.args[0]), *points])  # x = 2, 3
+    if first.op == "rel" and first.value == ("=",) and not any(map(is_set, others.args)):
+        return unite([*_REGIONS.pieces(first), *_REGIONS.pieces(others)])  # x = 2, 3
     parts = list(map(_REGIONS.pieces, node.args))
     overlap = reduce(common, parts)
     return overlap if overlap and node.value == "and" else unite(chain.from_iterable(parts))

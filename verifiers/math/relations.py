@@ -29,6 +29,7 @@ from rlvr.verifiers.math.forms import (
     flat,
     form_kind,
     pair,
+    worth,
 )
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.latex.roles import free_letters
@@ -173,13 +174,6 @@ def _have_same_letters(forms: Sequence[Form]) -> bool:
     return len(letters) == 1 and None not in letters
 
 
-def _worth(form: Form) -> Fraction | int | None:
-    """5% is 1/20 in a chain."""
-    if not isinstance(form, Quantity) or form.value is None:
-        return None
-    return Fraction(form.value) / 100 if form.percent else form.value
-
-
 def _call_name(name: str) -> str:
     words = name.replace('"', "").strip()
     return words.casefold() if len(words) > 1 and words.isalpha() else squeeze(name)
@@ -200,7 +194,7 @@ def _chain(text: str, name: str | None, sides: list[str], read: Reader) -> Form:
     if sides[-1].endswith(r"^\circ") and _ARITHMETIC.fullmatch("=".join(sides)):
         sides = [side.replace(r"^\circ", "") for side in sides[:-1]] + sides[-1:]
     forms = tuple(map(read, sides))
-    values = list(map(_worth, forms))
+    values = list(map(worth, forms))
     last = forms[-1]
     if not isinstance(last, Quantity) and '"' in text:
         return word(text)
@@ -259,7 +253,7 @@ def inequality(text: str, read: Reader) -> Form | None:
 
 def _are_sorted(forms: Sequence[Form], signs: Sequence[str]) -> bool:
     """Numbers that stand in the order which the signs between them say."""
-    numbers = [value for value in map(_worth, forms) if value is not None]
+    numbers = [value for value in map(worth, forms) if value is not None]
     return len(numbers) == len(forms) and numbers == sorted(numbers, reverse=signs[0] == ">")
 
 

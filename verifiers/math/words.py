@@ -93,6 +93,7 @@ _LONGEST_CHINESE = 20
 _HYPHEN = re.compile(
     r"(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})"
 )  # twenty-one; between single letters it is a minus
+_MINUS = ("minus", "negative")
 _ARTICLES = ("a ", "an ", "the ")
 _SAME = {
     "dne": "does not exist",
@@ -128,14 +129,10 @@ def formula(text: str) -> str | None:
         text: folded text with words in quotes.
     """
     letters = "".join(sign for sign in text if sign not in '"{} ')
-    if (
-        not 2 <= len(letters) <= 40
-        or letters[0].isdecimal()
-        or not _CHARGED.search(letters)
-        or not _FORMULA.fullmatch(letters)
-    ):
+    if not 2 <= len(letters) <= 40 or letters[0].isdecimal() or not _CHARGED.search(letters):
         return None
-    return letters.replace("_", "") if elements("".join(filter(str.isalpha, letters))) else None
+    is_formula = _FORMULA.fullmatch(letters) and elements("".join(filter(str.isalpha, letters)))
+    return letters.replace("_", "") if is_formula else None
 
 
 def elements(letters: str) -> tuple[str, ...] | None:
@@ -176,23 +173,13 @@ def number(words: str) -> int | Fraction | None:
     if not words.isascii():
         return _chinese(words)
     first, _, after = words.partition(" ")
-    if first in ("minus", "negative"):
-        size = (
-            number(after)
-            if after and after.partition(" ")[0] not in ("minus", "negative")
-            else None
-        )
+    if first in _MINUS:
+        size = number(after) if after and after.partition(" ")[0] not in _MINUS else None
         return None if size is None else -size
-    head, conjunction, part = words.rpartition(" and ")
-    if (
-        conjunction
-        and (fraction := _fraction(part)) is not None
-        and (value := _cardinal(head)) is not None
-    ):
+    head, _, part = words.rpartition(" and ")
+    if (fraction := _fraction(part)) and (value := _cardinal(head)) is not None:
         return value + fraction
-    if (fraction := _fraction(words)) is not None:
-        return fraction
-    return _cardinal(words)
+    return _fraction(words) or _cardinal(words)
 
 
 def number_words(prose: str) -> Iterator[str]:

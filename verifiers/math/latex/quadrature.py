@@ -15,7 +15,7 @@ from flint import acb, arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge
 from rlvr.verifiers.math.latex.termwise import Unsuited, integral_of_terms
-from rlvr.verifiers.math.latex.tree import EULER, Node, TooLarge, free_symbols, num, size
+from rlvr.verifiers.math.latex.tree import EULER, Node, TooLarge, free_symbols, num, size, unsigned
 from rlvr.verifiers.math.latex.values import Number, Undefined, as_number
 
 __all__ = ["integral", "is_smooth"]
@@ -120,11 +120,9 @@ class _Ball:
         base, exponent = node.args
         if base == EULER:
             return self.value(exponent).exp()
-        below, whole = self.value(base), exponent
-        sign = -1 if whole.op == "neg" else 1
-        whole = whole.args[0] if sign < 0 else whole
+        below, whole = self.value(base), unsigned(exponent)
         if whole.op == "num" and whole.value.denominator == 1:
-            return below ** (sign * int(whole.value))
+            return below ** int(whole.value if whole is exponent else -whole.value)
         if free_symbols(base) and not free_symbols(exponent):
             raise Unsuited  # an odd root is real of negative numbers
         return (self.value(exponent) * self.log(below)).exp()

@@ -19,9 +19,7 @@ from rlvr.verifiers.math.latex.values import Number, divide, is_exact
 
 __all__ = ["is_notation", "stand_in", "unknown"]
 
-_NOTATION = frozenset(
-    ("rel", "list", "set", "builder", "numbers", "union", "intersection", "minus", "congruent")
-)
+_NOTATION = frozenset("rel list set builder numbers union intersection minus congruent".split())
 # Five above the line of the quotient, two below.
 _COEFFICIENTS = 7
 _DIGITS = 30
