@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from rlvr.verifiers.math.latex.tree import TURNED, Node, num
+from rlvr.verifiers.math.latex.tree import TURNED, Node, minus, num
 from rlvr.verifiers.math.units import measure
 
 __all__ = ["Factors", "Linear", "balance", "factors_of", "linear", "spelling", "written_value"]
@@ -56,8 +56,8 @@ def balance(equation: Node) -> Any:
         return spelling(equation)
     # Spread, so that 3(x + 2y) = 12 and 3x + 6y = 12 become the same terms.
     left, right = equation.args
-    gap = _add_linear((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
-    terms = sorted(((factors, value) for factors, value in gap.items() if value), key=repr)
+    gap = linear(minus(left, right), spread=True)
+    terms = sorted((term for term in gap.items() if term[1]), key=repr)
     return ("equation", tuple((factors, value / terms[0][1]) for factors, value in terms))
 
 
@@ -137,8 +137,7 @@ def _base(factor: Node) -> tuple[int, Any]:
     """A power with letters in its exponent is a base of its own."""
     if factor.op not in ("pow", "root"):
         return _split_sign(factor)
-    base, exponent = factor.args
-    return 1, (factor.op, spelling(base), spelling(exponent))
+    return 1, (factor.op, *map(spelling, factor.args))
 
 
 _ZERO, _ONE = ("num", Fraction(0)), ("num", Fraction(1))
@@ -157,10 +156,8 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
             # A number has no factors beside its coefficient, hence ().
             return {(): node.value}
         case "neg":
-            return {
-                factors: -coefficient
-                for factors, coefficient in linear(node.args[0], spread=spread).items()
-            }
+            terms = linear(node.args[0], spread=spread)
+            return {factors: -coefficient for factors, coefficient in terms.items()}
         case "add":
             return _add_linear(linear(arg, spread=spread) for arg in node.args)
         case "mul" | "div" | "pow" | "root":
@@ -192,9 +189,8 @@ def factors_of(node: Node) -> tuple[Fraction, Factors]:
         elif number != 1:  # 3^5 is not worked out
             powers[("num", number)] = powers.get(("num", number), 0) + exponent
         for inner, power in base:
-            powers[inner] = _times(power, exponent, powers.get(inner))
-    powers = {base: exponent for base, exponent in powers.items() if exponent != 0}
-    return coefficient, tuple(sorted(powers.items(), key=repr))
+            powers[inner] = power * exponent + powers.get(inner, 0)
+    return coefficient, tuple(sorted((item for item in powers.items() if item[1] != 0), key=repr))
 
 
 def _factors(node: Node, exponent: Fraction) -> Iterable[tuple[Node, Fraction]]:
@@ -228,26 +224,19 @@ def _split(node: Node) -> tuple[Fraction, Factors]:
     if node.op in ("pow", "root"):
         power = written_value(node.args[1])
         if not power:
-            return Fraction(1), (
-                ((node.op, spelling(node.args[0]), spelling(node.args[1])), Fraction(1)),
-            )
-        inner = spelling(node.args[0])
-        return Fraction(1), ((inner, power if node.op == "pow" else 1 / power),)
+            return Fraction(1), (((node.op, *map(spelling, node.args)), Fraction(1)),)
+        power = power if node.op == "pow" else 1 / power
+        return Fraction(1), ((spelling(node.args[0]), power),)
     # 2x + 2x is a number times x after all; of a real sum the sign of its first term is taken out.
     if node.op == "add":
         terms = {factors: value for factors, value in linear(node).items() if value}
         if len(terms) < 2:
             [(factors, value)] = terms.items() or [((), Fraction(0))]
             return value, factors
-        sign = 1 if min(terms.items(), key=repr)[1] > 0 else -1
-        return Fraction(sign), (
-            (_sum({factors: sign * value for factors, value in terms.items()}), Fraction(1)),
-        )
+        sign = Fraction(1 if min(terms.items(), key=repr)[1] > 0 else -1)
+        turned = {factors: sign * value for factors, value in terms.items()}
+        return sign, ((_sum(turned), Fraction(1)),)
     return Fraction(1), ((spelling(node), Fraction(1)),)
-
-
-def _times(power: Any, exponent: Fraction, before: Any) -> Any:
-    return power * exponent + (before or 0)
 
 
 def written_value(node: Node) -> Fraction | None:
@@ -278,7 +267,7 @@ def _add_linear(parts: Iterable[Linear]) -> Linear:
 
 
 def _sum(terms: Linear) -> Any:
-    return ("terms", tuple(sorted(((f, value) for f, value in terms.items() if value), key=repr)))
+    return ("terms", tuple(sorted((term for term in terms.items() if term[1]), key=repr)))
 
 
 def _is_sum(base: Any) -> bool:
@@ -287,7 +276,7 @@ def _is_sum(base: Any) -> bool:
 
 def _relation(node: Node) -> Any:
     """2 = x as x = 2, and x > 2 as 2 < x; both sides as they are written."""
-    sides, signs = tuple(spelling(arg) for arg in node.args), node.value
+    sides, signs = tuple(map(spelling, node.args)), node.value
     if set(signs) <= _SIDES:
         return ("rel", signs, tuple(sorted(sides, key=repr)))
     if signs[0] in (">", "ge"):

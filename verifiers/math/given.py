@@ -83,8 +83,8 @@ _ASKED_FOR = re.compile(
 )
 _DERIVATIVE = re.compile(r"'|\\frac ?\{ ?d")
 _RATIO = re.compile(r"\b(\d+) to (\d+)\b")
-_ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))
-_GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "family"))
+_ATOMS = frozenset("num sym const numbers term spoken text word choice".split())
+_GROUPS = frozenset("list set tuple matrix named bounds family".split())
 _WRAPS = frozenset(("set", "matrix"))
 # Numbers that say more than their digits: these are facts of the prompt, plain ones are not.
 _MARKED = frozenset(("unit", "percent", "ratio", "clock", "spoken"))
@@ -173,9 +173,8 @@ def _is_plain(leaf: Node) -> bool:
     not."""
     if leaf.op in _MARKED:
         return False
-    return (
-        leaf.op in _ATOMS or is_written_out(leaf) or (leaf.op == "neg" and _is_plain(leaf.args[0]))
-    )
+    is_opposite = leaf.op == "neg" and _is_plain(leaf.args[0])
+    return is_opposite or leaf.op in _ATOMS or is_written_out(leaf)
 
 
 def _bare(tree: Node) -> Any:
@@ -242,9 +241,9 @@ def _of_formula(text: str) -> tuple[frozenset[Any], bool]:
     tree = as_tree(form)
     inner = [node for node in walk(tree) if node.op not in _ATOMS | _GROUPS]
     equation = tree_or_none(form) if tree.op == "named" else None
-    if equation is not None and equation.op == "rel":
+    if equation and equation.op == "rel":
         inner.append(equation)
-    relations = [balance(node) for node in inner if node.op == "rel"]
+    relations = (balance(node) for node in inner if node.op == "rel")
     spellings = frozenset((*map(spelling, inner), *relations, ("text", squeeze(form.text))))
     return spellings, tree.op == "rel"
 
@@ -295,7 +294,7 @@ def _runs(text: str) -> Iterator[str]:
 def _quantities(prompt: str) -> Iterator[Form]:
     """5 km, 72 km/h, 100 degrees Celsius, $2, 37.5%, 12:18, 17:30, 1.2 million, twenty-one."""
     for match in _AMOUNT.finditer(prompt):
-        amount = match[0][: match.start("after") - match.start()].rstrip(" -")
+        amount = match[0].removesuffix(match["after"]).rstrip(" -")
         words = match["after"].split()
         # With none, one, two … of the words: "5 km per hour" is also 5 and 5 km.
         readings = (_quantity(amount, " ".join(words[:count])) for count in range(len(words) + 1))

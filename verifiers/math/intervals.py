@@ -30,7 +30,7 @@ from rlvr.verifiers.math.statement import as_tree, inside_of
 __all__ = ["Exact", "Ordered", "Piece", "Regions", "common", "outside", "pieces", "unite"]
 
 _INFINITE = {INFINITY: math.inf, MINUS_INFINITY: -math.inf}
-_SETS = frozenset(("tuple", "set", "numbers", "union", "intersection", "minus"))
+_SETS = frozenset("tuple set numbers union intersection minus".split())
 _KINDS = frozenset(("()", "(]", "[)", "[]"))
 _MOST = 1_000  # pieces of two sets together; no answer has so many
 
@@ -60,12 +60,10 @@ def unite(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     not."""
     joined: list[Piece[_End]] = []
     for low, high in sorted(parts, key=lambda piece: piece[0]):
-        if (
-            joined and not joined[-1][1] < low
-        ):  # it begins before the last one has ended, or just there
-            joined[-1] = joined[-1][0], max(joined[-1][1], high)
-        else:
-            joined.append((low, high))
+        if joined and not joined[-1][1] < low:  # it begins before the last one has ended, or there
+            start, stop = joined.pop()
+            low, high = start, max(stop, high)
+        joined.append((low, high))
     return joined
 
 
@@ -91,12 +89,8 @@ def common(left: Iterable[Piece[_End]], right: Iterable[Piece[_End]]) -> list[Pi
 def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece[_End]]:
     """The rest of the real line, which lies between two ends at infinity; the pieces must be as
     `united` makes them."""
-    gaps, start = [], least
-    for low, high in parts:
-        gaps.append((start, low))
-        start = high
-    gaps.append((start, most))
-    return [piece for piece in gaps if piece[0] < piece[1]]
+    ends = [least, *chain.from_iterable(parts), most]
+    return [gap for gap in zip(ends[::2], ends[1::2], strict=True) if gap[0] < gap[1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,19 +74,14 @@ def _plain(text: str) -> str:
 def _range(found: re.Match[str]) -> str:
     """`Z` and so on; `Z+` for positive integers; "" if nothing was said."""
     if found["set"]:
-        return (
-            "Z+"
-            if found["plus"] and found["set"] == "Z"
-            else "Z+"
-            if found["set"] == "N"
-            else found["set"]
-        )
+        is_counting = found["set"] == "N" or (found["plus"] and found["set"] == "Z")
+        return "Z+" if is_counting else found["set"]
     words = f"{found['before'] or ''} {found['kind'] or ''}"
     is_integer = "integer" in words or "whole" in words
     if "natural" in words or ("positive" in words and is_integer):
         return "Z+"
-    prefix = next(
-        (word for word in ("negative", "positive", "odd", "even", "nonzero") if word in words), ""
+    prefixes = (
+        word for word in ("negative", "positive", "odd", "even", "nonzero") if word in words
     )
     base = "Z" if is_integer else "Q" if "rational" in words else "R" if "real" in words else ""
-    return f"{prefix} {base}".strip()
+    return f"{next(prefixes, '')} {base}".strip()

@@ -46,9 +46,9 @@ def same_classes(a: Form, b: Form) -> bool | None:
     if left[0] and right[0] and left[0] != right[0]:
         return False
     modulus = math.lcm(left[1], right[1])
-    return (
-        None if modulus > _MOST else _lift_classes(left, modulus) == _lift_classes(right, modulus)
-    )
+    if modulus > _MOST:
+        return None
+    return _lift_classes(left, modulus) == _lift_classes(right, modulus)
 
 
 def remainder(form: Form) -> Quantity | None:
@@ -86,22 +86,21 @@ def _read(form: Form) -> Classes | None:
     if isinstance(form, Named) and isinstance(form.body, Family):  # n \in 2 + 3\mathbb{Z}
         classes = _read(form.body)
         return classes and (form.name, *classes[1:])
-    if not isinstance(form, Quantity | Named | Items):
-        return None
-    tree = tree_or_none(form)
+    tree = tree_or_none(form) if isinstance(form, Quantity | Named | Items) else None
     try:
-        return None if tree is None else _classes(tree)
+        return tree and _classes(tree)
     except (NotArithmetic, UndefinedNumber):
         return None
 
 
 def _classes(node: Node) -> Classes | None:
     if node.op == "list":  # x ≡ 1, 3 (mod 4): the last one says the modulus
-        last = node.args[-1]
-        modulus = last.args[1:] if last.op == "congruent" else ()
-        alone = [Node("congruent", (arg, *modulus)) if modulus else arg for arg in node.args[:-1]]
-        pairs = zip(node.args[:-1], alone, strict=True)
-        parts = [arg if arg.op == "congruent" else residue_of for arg, residue_of in pairs]
+        *parts, last = node.args
+        if last.op == "congruent":
+            parts = [
+                part if part.op == "congruent" else Node("congruent", (part, *last.args[1:]))
+                for part in parts
+            ]
         return _join_classes(map(_classes, (*parts, last)))
     if node.op in ("congruent", "mod"):
         left, step = node.args
@@ -137,7 +136,7 @@ def _class(name: str, residue: Fraction, step: Fraction) -> Classes | None:
 
 def _join_classes(found: Iterable[Classes | None]) -> Classes | None:
     parts = list(found)
-    classes = [part for part in parts if part is not None]
+    classes = [part for part in parts if part]
     modulus = math.lcm(*(step for _, step, _ in classes))
     names = {name for name, _, _ in classes} - {""}
     if len(classes) < len(parts) or modulus > _MOST or len(names) > 1:

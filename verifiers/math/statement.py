@@ -51,10 +51,12 @@ __all__ = [
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
 _EXPONENT = re.compile(r"(?<=[\d.])[eE][+-]?\d+")
-_GROUPS = {"set": "set", "either": "list", "list": "list", ":": "ratio", "range": "range"}
-_REGIONS = {"union": "union", "meet": "intersection", "minus": "minus"}
-_HOLDERS = frozenset(("list", "set", "tuple", "matrix", "union", "intersection", "minus", "range"))
-_AROUND = frozenset(("named", "bounds", "family"))
+_KINDS = {"either": "list", ":": "ratio", "meet": "intersection"} | {
+    kind: kind for kind in ("set", "list", "range", "union", "minus")
+}
+_HOLDERS = frozenset(
+    "list set tuple matrix union intersection minus range named bounds family".split()
+)
 
 
 @lru_cache(maxsize=4096)
@@ -73,7 +75,7 @@ def as_tree(form: Form) -> Node:
             return Node("matrix", cells, (len(rows), len(rows[0]) if rows else 0))
         case Items():
             items = tuple(map(as_tree, form.items))
-            op = _GROUPS.get(form.kind) or _REGIONS.get(form.kind)
+            op = _KINDS.get(form.kind)
             said = {"list": "and", "either": "or"}.get(form.kind)
             return Node(op, items, said) if op else Node("tuple", items, form.kind)
         case Named():
@@ -99,7 +101,7 @@ def leaves(tree: Node) -> Iterator[Node]:
     Args:
         tree: from `as_tree`.
     """
-    if tree.op in _HOLDERS or tree.op in _AROUND or (tree.op == "choice" and tree.args):
+    if tree.op in _HOLDERS or (tree.op == "choice" and tree.args):
         for arg in tree.args:
             yield from leaves(arg)
     else:
@@ -171,8 +173,7 @@ def _measured_tree(form: Quantity) -> Node:
     tree = _expression(form)
     if form.unit == ":":
         return Node("ratio", tree.args if tree.op == "div" else (tree,))
-    if form.unit:
-        tree = Node("unit", (tree,), form.unit)
+    tree = Node("unit", (tree,), form.unit) if form.unit else tree
     return Node("percent", (tree,)) if form.percent else tree
 
 
@@ -198,17 +199,19 @@ def significant_digits(form: Form, *, trailing: bool) -> int:
         tree = form.tree or number_tree(_EXPONENT.sub("", form.core.strip(_SIGNS)))
     else:
         tree = as_tree(form)
-    number = _first_number(tree) if tree else None
+    number = next(_written_numbers(tree), None) if tree else None
     if number is None:
         return 0
     digits = str(int(abs(number) * 10**number.places))
     return len(digits if trailing or number.places else digits.rstrip("0")) or 1
 
 
-def _first_number(tree: Node) -> Written | None:
+def _written_numbers(tree: Node) -> Iterator[Written]:
+    """From left to right."""
     if isinstance(tree.value, Written):
-        return tree.value
-    return next((number for arg in tree.args if (number := _first_number(arg)) is not None), None)
+        yield tree.value
+    for arg in tree.args:
+        yield from _written_numbers(arg)
 
 
 def _is_worth_another(tree: Node, value: Fraction) -> bool:

@@ -411,18 +411,18 @@ def _name_of_word(word: str) -> str:
     return ""
 
 
+_PLURALS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"))
+
+
 def _singulars(word: str) -> tuple[str, ...]:
     # `glass` and `gas` are no plurals.
     if len(word) < 4 or not word.endswith("s") or word.endswith("ss"):
         return ()
-    singulars = [word[:-1]]
-    if word.endswith("es"):
-        singulars.append(word[:-2])
-    if word.endswith("ies"):
-        singulars.append(word[:-3] + "y")
-    if word.endswith("ves"):
-        singulars += [word[:-3] + "f", word[:-3] + "fe"]
-    return tuple(singulars)
+    return tuple(
+        word.removesuffix(plural) + singular
+        for plural, singular in _PLURALS
+        if word.endswith(plural)
+    )
 
 
 @lru_cache(maxsize=1024)
