@@ -83,14 +83,12 @@ def is_reducible(node: Node) -> bool:
     if not is_boolean(node):
         return False
     names = sorted(_letters(node), key=repr)
-    if len(names) > _MOST_LETTERS:
+    if len(names) > _MOST_LETTERS or (len(names) == 1 and len(connective(node)[1]) > 1):
         return True
-    needed = [
-        name
+    return not all(
+        any(_value(node, at) is not _value(node, {**at, name: True}) for at in _worlds(names))
         for name in names
-        if any(_value(node, at) is not _value(node, {**at, name: True}) for at in _worlds(names))
-    ]
-    return len(needed) < len(names) or (len(names) == 1 and len(connective(node)[1]) > 1)
+    )
 
 
 def _worlds(names: list[Node]) -> list[dict[Node, bool]]:

@@ -39,13 +39,14 @@ def time_of_day(text: str) -> Clock | None:
     match = _TIME.fullmatch(words)
     if match is None or words.isdecimal():
         return None
-    hour, half = int(match[1]), (match[4] or "").lower()
+    hour, minute, second = (int(match[at] or 0) for at in (1, 2, 3))
+    half = (match[4] or "").lower()
     if " in the " in words.lower():
         half = "a" if match[5] else "p"
     if words[-1].lower() in "hrs" and not match[2]:
         return None  # 8 hours
     # 24:00 is midnight; 24:30 is no time.
-    if hour == 24 and not half and match[2] and int(match[2]) == int(match[3] or 0) == 0:
+    if hour == 24 and not half and match[2] and minute == second == 0:
         return Clock(text, 0, True)  # 24:00
     # 13 pm and 0 am do not exist.
     if hour > (12 if half else 23) or (half and hour == 0):
@@ -53,7 +54,7 @@ def time_of_day(text: str) -> Clock | None:
     if half:
         # 12 am is 0 and 12 pm is 12, hence the remainder.
         hour = hour % 12 + 12 * (half == "p")
-    return Clock(text, hour * 3600 + int(match[2] or 0) * 60 + int(match[3] or 0), bool(half))
+    return Clock(text, hour * 3600 + minute * 60 + second, bool(half))
 
 
 def date(text: str) -> Word | None:
@@ -61,7 +62,8 @@ def date(text: str) -> Word | None:
     reading."""
     words = unquoted(text)
     if iso := _ISO.fullmatch(words):
-        return Word(text, f"date {int(iso[1])} {int(iso[2])} {int(iso[3])}")
+        year, month, day = map(int, iso.groups())
+        return Word(text, f"date {year} {month} {day}")
     if not _DATE.fullmatch(words):
         return None
     tokens = [token for token in _DATE_WORD.findall(words.lower()) if token not in _FILLERS]
@@ -69,7 +71,7 @@ def date(text: str) -> Word | None:
     numbers = [int(token) for token in tokens if token.isdecimal()]
     if len(months) != 1 or len(months) + len(numbers) != len(tokens) or not 1 <= len(numbers) <= 2:
         return None
-    day, year = numbers[0], numbers[1] if len(numbers) == 2 else 0
+    day, year = (*numbers, 0)[:2]
     # A year of fewer than four digits is rather a second day: `May 4, 12`.
     if not 1 <= day <= 31 or (year and year < 1000):
         return None

@@ -110,11 +110,9 @@ def is_written_out(node: Node) -> bool:
     if node.op == "add":
         return bool(node.value == "mixed")
     if node.op == "div":
-        return (
-            node.value is None
-            and _is_numeral(node.args[0])
-            and (_is_numeral(node.args[1]) or _is_power_of_ten(node.args[1]))
-        )
+        above, below = node.args
+        is_fraction = _is_numeral(above) and (_is_numeral(below) or _is_power_of_ten(below))
+        return is_fraction and node.value is None
     return node.op in ("num", "spoken") or _is_power_of_ten(node) or _is_scientific(node)
 
 
@@ -141,13 +139,13 @@ def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
     # A rounded reference is met by functions: 0.693 by \ln 2.
     if any(_may_be_rounded(leaf, policy) for leaf in leaves(reference)):
         kinds |= {"function"}
-    nodes = list(walk(reference))
-    if any(node.op == "log" for node in nodes):
-        kinds |= {"function"}  # \log_2 x may be written by natural logarithms
-    if any(node.op == "pow" and node.args[0] == EULER for node in nodes):
-        kinds |= {"function", "value"}  # re^{it} as r(\cos t + i\sin t), \sinh 1 by e
-    if any(node.op == "logic" and node.value in ("xor", "iff") for node in nodes):
-        kinds |= {"negation"}
+    for node in walk(reference):
+        if node.op == "log":
+            kinds |= {"function"}  # \log_2 x may be written by natural logarithms
+        elif _is_power_of(node, EULER):
+            kinds |= {"function", "value"}  # re^{it} as r(\cos t + i\sin t), \sinh 1 by e
+        elif node.op == "logic" and node.value in ("xor", "iff"):
+            kinds |= {"negation"}
     return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
 
 
@@ -200,8 +198,9 @@ def _is_finished_number(leaf: Node) -> bool:
         sides = [side for node in walk(leaf) if node.op == "rel" for side in node.args]
         return all(side.op in ("sym", "const") or is_written_out(side) for side in sides)
     if leaf.op == "mul" and len(leaf.args) == 2 and is_written_out(leaf.args[0]):
-        unit = leaf.args[1]  # \frac12 times a matrix; 5 m, where the reference has the unit
-        return unit.op == "sym" or (unit.op in _SEVERAL and all(map(is_written_out, unit.args)))
+        leaf = leaf.args[1]  # \frac12 times a matrix; 5 m, where the reference has the unit
+        if leaf.op == "sym":
+            return True
     return leaf.op in _SEVERAL and all(map(is_written_out, leaf.args))
 
 
@@ -232,10 +231,10 @@ def _is_open_sum(node: Node) -> bool:
 def _polynomial_factors(term: Node) -> frozenset[object]:
     """The sums in a term that is a product of these, of numbers and of letters: x(x - 5) + 2(x - 5)
     shares one."""
-    term = unsigned(term)
-    if term.op != "mul" or not all(arg.op in ("num", "sym", "add") for arg in term.args):
+    args = unsigned(term).args if unsigned(term).op == "mul" else ()
+    if not all(arg.op in ("num", "sym", "add") for arg in args):
         return frozenset()
-    return frozenset(spelling(arg) for arg in term.args if arg.op == "add" and free_symbols(arg))
+    return frozenset(spelling(arg) for arg in args if arg.op == "add" and free_symbols(arg))
 
 
 def _is_open_product(node: Node) -> bool:
@@ -381,12 +380,11 @@ def _bases(node: Node) -> Iterator[object]:
 
 
 def _is_repeated(bases: Sequence[object]) -> bool:
-    written = [(base, repr(base)) for base in bases]
     plain = [
         base
-        for base, text in written
+        for base in bases
         # (x+1)(x+1) may stand as a factored form, and n!·n! too.
-        if "'sym'" not in text or not ("'terms'" in text or "'fact'" in text)
+        if "'sym'" not in (text := repr(base)) or not ("'terms'" in text or "'fact'" in text)
     ]
     return len(plain) > len(set(plain))
 
@@ -479,8 +477,9 @@ def _is_open_function(node: Node) -> bool:
     name = node.value
     if name in _COUNTED:
         return False
-    inverse = node.args[0].op == "call" and node.args[0].value in _INVERSES
-    exponential = name in ("ln", "log") and _is_power_of(node.args[0], EULER)
+    inside = node.args[0]
+    inverse = inside.op == "call" and inside.value in _INVERSES
+    exponential = name in ("ln", "log") and _is_power_of(inside, EULER)
     return not free_symbols(node) or (name in _DIRECT and inverse) or exponential
 
 
@@ -593,7 +592,7 @@ def _always(node: Node) -> bool:
 
 
 def _is_numeral(node: Node) -> bool:
-    return node.op == "num" or (node.op == "neg" and node.args[0].op == "num")
+    return unsigned(node).op == "num"
 
 
 def _is_zero(node: Node) -> bool:

@@ -102,7 +102,7 @@ def match_counted(
 _SAME_ITEMS, _DIFFERENT_ITEMS = judged(True, "items"), judged(False, "items")
 _DIFFERENT_LENGTH = judged(False, "length")
 _MOST_PAIRS = 2_500  # of items that are written differently
-_IN_ORDER = frozenset(("()", "[]", "(]", "[)", "matrix", "row", ":", "range"))
+_IN_ORDER = frozenset("() [] (] [) matrix row : range".split())
 
 
 def _spelling(item: Form) -> Hashable:

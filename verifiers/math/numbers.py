@@ -108,9 +108,8 @@ def _thousands(a: Quantity, b: Quantity) -> tuple[Decision, Fraction | None]:
 
 
 def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
-    if b in AMBIGUOUS.get(a, ()) or a in AMBIGUOUS.get(b, ()):
-        return _SAME_UNIT, None
-    if "degree" in (a, b) and (a in TEMPERATURES or b in TEMPERATURES):
+    is_ambiguous = b in AMBIGUOUS.get(a, ()) or a in AMBIGUOUS.get(b, ())
+    if is_ambiguous or ("degree" in (a, b) and not TEMPERATURES.keys().isdisjoint((a, b))):
         return _SAME_UNIT, None  # 25 degrees
     mine, reference_measure = measure(a), measure(b)
     if mine and reference_measure:
@@ -119,14 +118,15 @@ def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fracti
         return _DIFFERENT_UNIT, None
     long, short = (a, b) if len(a) > len(b) else (b, a)
     stuff = long.removeprefix(f"{short} ")
-    if stuff != long and is_counted(stuff) and (measure(a) or measure(b)):
-        return _SAME_UNIT, None  # a litre of water is one
-    if a.rpartition(" ")[2] == b.rpartition(" ")[2] and (" " not in a or " " not in b):
-        return _SAME_UNIT, None  # 12 apples are 12 green apples
-    words = a[0] == UNKNOWN or b[0] == UNKNOWN or is_counted(a) or is_counted(b)
-    return Decision(
-        None if words else False, "different-unit"
-    ), None  # other words may mean the same
+    # A litre of water is one.
+    is_of_stuff = stuff != long and is_counted(stuff) and (mine or reference_measure)
+    # 12 apples are 12 green apples.
+    is_described = a.rpartition(" ")[2] == b.rpartition(" ")[2] and (" " not in a or " " not in b)
+    if is_of_stuff or is_described:
+        return _SAME_UNIT, None
+    # Other words may mean the same.
+    words = UNKNOWN in (a[0], b[0]) or is_counted(a) or is_counted(b)
+    return Decision(None if words else False, "different-unit"), None
 
 
 def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
@@ -148,13 +148,12 @@ def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, 
 
 def _in_pis(number: Quantity) -> Fraction | float | None:
     """How many π; NaN, which equals nothing, for a rational number that is no angle in degrees."""
-    if number.percent:
+    in_degrees = number.unit == "degree"
+    if number.percent or (number.pis is not None and in_degrees):
         return None
-    if number.pis is not None:
-        return None if number.unit == "degree" else number.pis
-    if number.value is None:
-        return None
-    if number.unit == "degree":
+    if number.value is None or number.pis is not None:
+        return number.pis
+    if in_degrees:
         return Fraction(number.value, _HALF_TURN)
     return Fraction(0) if number.value == 0 else math.nan
 

@@ -36,6 +36,7 @@ from rlvr.verifiers.math.latex.compile import is_proved_zero
 from rlvr.verifiers.math.latex.matrices import Grid, is_grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import (
+    IMAGINARY,
     Node,
     TooLarge,
     Unreadable,
@@ -279,12 +280,8 @@ class _Judge:
             measured = measure(x, y)
             # A difference needs no more digits, nor do exact numbers; of a root that was searched
             # for no more shows.
-            if (
-                measured is None
-                or measured is False
-                or _are_exact(x, y)
-                or not all(map(is_exact, point.values()))
-            ):
+            needs_more = measured is not None and measured is not False and not _are_exact(x, y)
+            if not needs_more or not all(map(is_exact, point.values())):
                 return measured, PRECISION
             # Six: a square doubles the digits, and only a third of them is vouched for.
             bits = spread(self.answer, self.reference) - min(left.bottom, right.bottom)
@@ -319,17 +316,11 @@ class _Judge:
 
 
 def _is_real(*trees: Node) -> bool:
-    return not any(n.op == "const" and n.value == "i" for tree in trees for n in walk(tree))
+    return not any(IMAGINARY in walk(tree) for tree in trees)
 
 
 def _has_branches(node: Node) -> bool:
     return has(node, "log") or calls(node, *_LOGARITHMS)
-
-
-def _may_be_missing(answer: Node, reference: Node) -> bool:
-    r"""A logarithm of the answer stands for its other branch, unless the reference took care:
-    \ln|x| is not \ln x."""
-    return _has_branches(answer) and not _has_absolute_logarithm(reference)
 
 
 def _has_absolute_logarithm(node: Node) -> bool:
@@ -423,8 +414,10 @@ def _constant(
         try:
             found = judge.measure(goes_on, point, budget)
         except _Missing as missing:
-            # The answer has no value where the reference has one: no ratio.
-            if not missing.unmeant and not _may_be_missing(a, b):
+            # The answer has no value where the reference has one: no ratio.  But a logarithm of
+            # the answer stands for its other branch, unless the reference took care: \ln|x|.
+            may_be = missing.unmeant or (_has_branches(a) and not _has_absolute_logarithm(b))
+            if not may_be:
                 return None
             continue
         except Undefined:

@@ -65,8 +65,8 @@ _SENTENCE = re.compile(
     r'"?(?P<subject>[^",;]{1,100}?)[" ]{1,3}(?:is|are|was|were|will|can|does|has|have|had)'
     r"(?P<about> [A-Za-z' -]{1,80}(?:than[\" ]{0,3}[^\",;]{1,60})?)\"?"
 )
-_NO = ("no", "false")
-_TRUTH = ("true", "false")
+
+
 _TURNS = ("in", "un", "non", "dis")
 _SENTENCE_END = re.compile(r"[.!?]\s|\n")
 _WORDS = re.compile(r"[A-Za-z'-]+")
@@ -138,20 +138,17 @@ def without_remark(text: str, prompt: str) -> str | None:
         asked, said = (
             " ".join(_TOKEN.findall(part.casefold())) for part in (prompt, claim["said"])
         )
-        if said in _TRUTH:
-            is_denied = bool(claim["no"] or claim["short"])
-            return "yes" if (said == "true") is not is_denied else "no"
-        opposite = any(asked.endswith(f" {other}") for other in _opposites(said))
-        if opposite or asked.endswith(f" {said}"):
-            return "no" if bool(claim["no"] or claim["short"]) is not opposite else "yes"
+        others = _opposites(said) if said != "true" else []
+        is_opposite = said == "false" or any(asked.endswith(f" {other}") for other in others)
+        if is_opposite or said == "true" or asked.endswith(f" {said}"):
+            return "no" if bool(claim["no"] or claim["short"]) is not is_opposite else "yes"
     if reply := _YES.fullmatch(text):
-        is_no, said = reply[1].casefold() in _NO, _plain_words(reply[2])
-        opposite = any(
-            f" {other} " in f" {_plain_words(prompt)} "
-            for other in _opposites(said.rpartition(" ")[2])
-        )
+        said = _plain_words(reply[2])
+        known = f" {_plain_words(prompt)} "
+        opposite = any(f" {other} " in known for other in _opposites(said.rpartition(" ")[2]))
         is_denied = bool(_DENIAL.search(reply[2])) is not opposite
-        agrees = is_denied == is_no or not _IN_WORDS.search(reply[2])  # No, 91 = 7 · 13
+        is_no = reply[1].casefold() in ("no", "false")
+        agrees = is_denied is is_no or not _IN_WORDS.search(reply[2])  # No, 91 = 7 · 13
         return reply[1] if agrees and _HEDGES.isdisjoint(said.split()) else None
     if counted := _COUNTED.fullmatch(text.removeprefix("It is ").removeprefix('"It is ')):
         spoken = plain(counted[2]).split()
@@ -235,10 +232,8 @@ def _noun(text: str, prompt: str) -> str | None:
         return per[1]
     name = _NAME.fullmatch(text)
     noun = name[1].casefold() if name else ""
-    if name is None or noun in _HEDGES or _may_change(noun):
-        return None
-    asked = re.search(rf"\b(?i:which|what|the) (?:\w+ )?{noun}\b", prompt)
-    return name[2] if asked else None
+    asked = name and re.search(rf"\b(?i:which|what|the) (?:\w+ )?{noun}\b", prompt)
+    return name[2] if name and asked and noun not in _HEDGES and not _may_change(noun) else None
 
 
 def _may_change(words: str) -> bool:

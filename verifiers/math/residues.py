@@ -88,7 +88,7 @@ def _read(form: Form) -> Classes | None:
         return classes and (form.name, *classes[1:])
     tree = tree_or_none(form) if isinstance(form, Quantity | Named | Items) else None
     try:
-        return tree and _classes(tree)
+        return _classes(tree) if tree else None
     except (NotArithmetic, UndefinedNumber):
         return None
 

@@ -7,7 +7,6 @@ roots decides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -103,16 +102,12 @@ def _quotient(node: Node) -> _Quotient:
         parts = parts[:1] * int(parts[1].value)
     elif node.op not in ("add", "mul"):
         raise Unreadable("a condition on other than polynomials")
-    fractions = [(one * int(node.op != "add"), one), *map(_quotient, parts)]
-    return reduce(_add if node.op == "add" else _multiply, fractions)
-
-
-def _add(a: _Quotient, b: _Quotient) -> _Quotient:
-    return _bound(a[0] * b[1] + b[0] * a[1]), _bound(a[1] * b[1])
-
-
-def _multiply(a: _Quotient, b: _Quotient) -> _Quotient:
-    return _bound(a[0] * b[0]), _bound(a[1] * b[1])
+    is_sum = node.op == "add"
+    above, below = one * int(not is_sum), one
+    for factor, under in list(map(_quotient, parts)):
+        above = _bound(above * under + factor * below if is_sum else above * factor)
+        below = _bound(below * under)
+    return above, below
 
 
 def _bound(polynomial: _Poly) -> _Poly:

@@ -11,7 +11,6 @@ time from the machine, says nothing about the answer and raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -82,10 +81,8 @@ def prove(answer: Form, reference: Form, policy: MathPolicy) -> Decision:
     if kind == "reply" and equal is not None:
         return Decision(equal, reason)
     decision = decide(answer, reference, policy)
-    return replace(
-        decision,
-        reason=f"{decision.reason}: evidence" if ":" not in decision.reason else decision.reason,
-    )
+    evidence = "" if ":" in decision.reason else ": evidence"
+    return Decision(decision.equal, decision.reason + evidence)
 
 
 def decide_many(pairs: Sequence[tuple[Form, Form, MathPolicy]]) -> list[Decision]:
