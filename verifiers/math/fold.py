@@ -413,14 +413,14 @@ def fold(text: str) -> str:
     text = " ".join(text.split())
     # `two and a half` is one number and no list of two, so it is read before "and" separates.
     if " and " in text:
-        if (value := number(text.casefold().replace("-", " "))) is not None:
+        if (value := _number_in(text)) is not None:
             return mixed(value)  # two and a half
         text = _AND_A_PART.sub(_add_part, text)
     if " " in text or '"' in text:
         text = _AND.sub(lambda m: _JOINS[m[1].lower()], text)
     if r"\also" in text:
         text = _AND_A_FRACTION.sub(r'\1 "and" \2', text)
-    if r"\also" in text or r"\either" in text or r"\vee" in text or r"\wedge" in text:
+    if any(sign in text for sign in (r"\also", r"\either", r"\vee", r"\wedge")):
         text = _fold_connectives(text)
     if len(text) > 1 and not text.isdecimal():
         text = swap(text, _NUMERALS)
@@ -473,11 +473,9 @@ def with_commas(answer: str, reference: str, prompt: str) -> tuple[str, str] | N
     # A prompt with a single decimal point decides for points.
     is_usual = _COMMA_IN_PROSE.search(prompt) or _CYRILLIC.search(prompt)
     usual = bool(is_usual) and not _POINT_IN_PROSE.search(prompt)
-    texts = [
-        with_points(text) if _has_comma(text.strip(), usual) else text
-        for text in (answer, reference)
-    ]
-    return (texts[0], texts[1]) if texts != [answer, reference] else None
+    texts = (answer, reference)
+    first, second = (with_points(t) if _has_comma(t.strip(), usual) else t for t in texts)
+    return (first, second) if (first, second) != texts else None
 
 
 def with_plain_commas(text: str) -> str:
@@ -519,9 +517,13 @@ def mixed(value: int | Fraction) -> str:
     return f"-{size}" if value < 0 else size
 
 
+def _number_in(words: str) -> int | Fraction | None:
+    return number(words.casefold().replace("-", " "))
+
+
 def _add_part(match: re.Match[str]) -> str:
     """`two and a half` before a unit."""
-    whole = int(match[1]) if match[1].isdecimal() else number(match[1].casefold().replace("-", " "))
+    whole = int(match[1]) if match[1].isdecimal() else _number_in(match[1])
     part = number(match[2].casefold())
     if not isinstance(whole, int) or part is None or not 0 < part < 1:
         return match[0]
@@ -571,11 +573,9 @@ def fold_unicode(text: str) -> str:
     # Once more after NFKC, which makes plain letters of mathematical ones.
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
     text = _CJK_JOIN.sub(lambda m: " or " if m[0][0] == "或" else " and ", text)
-    return (
-        text
-        if text.isascii()
-        else _CJK_TAIL.sub(r" \\text{\1}", _MINUS_WORD.sub("-", _CJK_LABEL.sub("", text, count=1)))
-    )
+    if text.isascii():
+        return text
+    return _CJK_TAIL.sub(r" \\text{\1}", _MINUS_WORD.sub("-", _CJK_LABEL.sub("", text, count=1)))
 
 
 def _fold_latex(text: str) -> str:
@@ -606,16 +606,16 @@ def _fold_rows(text: str) -> str:
     if "matrix}" in text:
         return _MATRIX_BREAK.sub(r"\\\\", text)  # a row break that has lost one of its two signs
     match = _ROWS.search(text)
-    if match is None or (
-        # Cases with conditions are one function; without, they are equations of one system.
-        match[1] == "cases" and ("&" in match[2] or "=" not in match[2] or r"\text" in match[2])
-    ):
+    if match is None:
         return text
-    rows = [row.replace("&", " ").strip(" ,;\n") for row in match[2].split(r"\\")]
+    _, rows = match.groups()
+    # Cases with conditions are one function; without, they are equations of one system.
+    if match[1] == "cases" and ("&" in rows or "=" not in rows or r"\text" in rows):
+        return text
     statements = ""
-    for row in filter(None, rows):
+    for row in (row.replace("&", " ").strip(" ,;\n") for row in rows.split(r"\\")):
         # A row that begins with = goes on with the line above.
-        statements += row if not statements or row[0] == "=" else f" , {row}"
+        statements += row if not statements or row[:1] in ("=", "") else f" , {row}"
     return text[: match.start()] + statements + text[match.end() :]
 
 
@@ -624,8 +624,7 @@ def _fold_dollars(text: str) -> str:
     closes."""
     if "$" not in text:
         return text
-    bare = _DOLLAR.findall(text)
-    is_money = len(bare) == 1 and _MONEY.search(text)
+    is_money = len(_DOLLAR.findall(text)) == 1 and _MONEY.search(text)
     return text if is_money else _DOLLAR.sub(" ", text)
 
 
@@ -633,7 +632,7 @@ def _quote(match: re.Match[str]) -> str:
     r"""`\text{ cm}` → `"cm"`; and/or inside become separators; function names and upright e, i, d
     become maths."""
     content = " ".join(match[1].split())
-    if content in ("min", "sec") and match.string[: match.start()].rstrip(r"\ ,~")[-1:].isdecimal():
+    if content in ("min", "sec") and _sign_before(match).isdecimal():
         return f' "{content}" '  # minutes, seconds
     if content in _MONEY_SIGNS or content in _PUNCTUATION:
         return content
@@ -648,10 +647,8 @@ def _quote(match: re.Match[str]) -> str:
             return f" {content} "
         content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
     # x^2 + \text{constant} is x^2 + C.
-    if (
-        content.rstrip(".") in ("constant", "const", "C", "c", "K")
-        and match.string[: match.start()].rstrip(r"\ ,~")[-1:] == "+"
-    ):
+    is_constant = content.rstrip(".") in ("constant", "const", "C", "c", "K")
+    if is_constant and _sign_before(match) == "+":
         return " C "
     # 5\text{K} without a space may be thousands; with one it is kelvins.
     if (
@@ -664,7 +661,7 @@ def _quote(match: re.Match[str]) -> str:
     if _SHORT_EQUATION.fullmatch(content):
         return f" {content} "
     content = content.replace("{", "").replace("}", "")
-    if " and " in content and (value := number(content.casefold().replace("-", " "))) is not None:
+    if " and " in content and (value := _number_in(content)) is not None:
         return f" {mixed(value)} "  # two hundred and five
     content = _AND_A_PART.sub(_add_part, content)
     parts = _JOINED.split(content)
@@ -673,6 +670,10 @@ def _quote(match: re.Match[str]) -> str:
     if _GROUPED_WORDS.fullmatch(content):
         return f" {_spell_words(content)} "
     return "".join(parts)
+
+
+def _sign_before(match: re.Match[str]) -> str:
+    return match.string[: match.start()].rstrip(r"\ ,~")[-1:]
 
 
 def _spell_words(part: str) -> str:

@@ -12,12 +12,10 @@ from rlvr.verifiers.math.policy import MathPolicy
 
 __all__ = ["bounds", "is_rounded", "within"]
 
-_FEWEST_DIGITS = (
-    3  # 0.33 may be 33/100; with three digits hardly any other exact number comes as near by chance
-)
-_EXACT = frozenset(
-    (1, 2, 4, 8)
-)  # 12.5, 0.75 and 0.125 are halves, quarters and eighths: nothing was rounded
+# 0.33 may be 33/100; with three digits hardly any other exact number comes as near by chance.
+_FEWEST_DIGITS = 3
+# 12.5, 0.75 and 0.125 are halves, quarters and eighths: nothing was rounded.
+_EXACT = frozenset((1, 2, 4, 8))
 
 
 def bounds(
@@ -49,17 +47,12 @@ def _rounding_range(
     place = Fraction(1, 10**places)
     if policy.rounding == "reference":
         # 12.5 for 12.46: a shorter decimal says less than the reference.
-        if answer.places is not None and answer.places < places:
-            return None
-        return value - place / 2, value + place / 2
-    value = Fraction(value)
-    # A decimal answer has been rounded by its writer, and is judged as it stands.
-    if answer.places or _is_decimal(answer) or not is_rounded(value, places):
-        return None
-    return (
-        value - place / 2,
-        value + place / 2,
-    )  # not cut off: 3.142 is no 22/7 = 3.14285…, which is 3.143
+        is_exact = answer.places is not None and answer.places < places
+    else:
+        # A decimal answer has been rounded by its writer, and is judged as it stands.
+        is_exact = bool(answer.places) or _is_decimal(answer) or not is_rounded(value, places)
+    # Not cut off: 3.142 is no 22/7 = 3.14285…, which is 3.143.
+    return None if is_exact else (value - place / 2, value + place / 2)
 
 
 def is_rounded(value: Fraction | int, places: int | None) -> bool:
@@ -69,12 +62,10 @@ def is_rounded(value: Fraction | int, places: int | None) -> bool:
         value: what it is worth.
         places: how many digits stand behind its point.
     """
-    value = Fraction(value)
-    return (
-        bool(places)
-        and value.denominator not in _EXACT
-        and _digits(value, places or 0) >= _FEWEST_DIGITS
-    )
+    if not places or value.denominator in _EXACT:
+        return False
+    # Significant digits of a decimal with so many places.
+    return len(str(abs(int(value * 10**places))).lstrip("0")) >= _FEWEST_DIGITS
 
 
 def within(x: Fraction | int, answer: Quantity, reference: Quantity, policy: MathPolicy) -> bool:
@@ -93,8 +84,3 @@ def _is_decimal(answer: Quantity) -> bool:
         while denominator % prime == 0:
             denominator //= prime
     return denominator == 1
-
-
-def _digits(value: Fraction, places: int) -> int:
-    """Significant digits of a decimal with so many places."""
-    return len(str(abs(int(value * 10**places))).lstrip("0"))

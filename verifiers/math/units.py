@@ -389,12 +389,9 @@ def canonical(text: str) -> str | None:
     if power or len(names) > _MOST_WORDS or (words and not names):
         return None
     counted = bool(names) and _name_of_word(words[-1]) in NOUNS  # 7 stuffed goats
-    return (
-        f"{UNKNOWN}{' '.join(names)}"
-        # Up to two unknown words before a counted thing are taken for adjectives.
-        if unknown and (odd or not counted or unknown > 2)
-        else " ".join(names)
-    )
+    # Up to two unknown words before a counted thing are taken for adjectives.
+    is_unknown = unknown and (odd or not counted or unknown > 2)
+    return f"{UNKNOWN if is_unknown else ''}{' '.join(names)}"
 
 
 def _name_of_word(word: str) -> str:
@@ -404,10 +401,8 @@ def _name_of_word(word: str) -> str:
         return symbol
     plain = word.casefold()
     for spelling in (plain, *_singulars(plain)):
-        if name := _NAMES.get(spelling):
+        if name := _NAMES.get(spelling, spelling if spelling in NOUNS else ""):
             return name
-        if spelling in NOUNS:
-            return spelling
     return ""
 
 

@@ -15,12 +15,8 @@ __all__ = ["absolute", "braces", "bracket", "environment", "floor_or_ceiling", "
 _MOST_CELLS = 100
 # A bracket may be closed by the other kind, since (1, 3] is an interval.
 _CLOSING = {"(": (")", "]"), "[": ("]", ")")}
-_MATRICES = frozenset(
-    ("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "smallmatrix", "array")
-)
-_CONDITION_WORDS = frozenset(
-    ("if", "for", "when", "where", "otherwise", "else", "if and only if", "")
-)
+_MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix vmatrix smallmatrix array".split())
+_CONDITION_WORDS = frozenset("if|for|when|where|otherwise|else|if and only if|".split("|"))
 
 
 def bracket(parser: Parser, sign: str) -> Node:
@@ -136,7 +132,7 @@ def environment(parser: Parser) -> Node:
     r"""\begin{…} … \end{…}: a matrix or cases."""
     name = _name(parser)
     if name == "array":
-        _skip_columns(parser)
+        _name(parser, "an array without columns")
     if name == "cases":
         return _cases(parser)
     if name not in _MATRICES:
@@ -159,22 +155,15 @@ def environment(parser: Parser) -> Node:
     return Node("det", (matrix,)) if name == "vmatrix" else matrix
 
 
-def _name(parser: Parser) -> str:
+def _name(parser: Parser, what: str = "an environment without a name") -> str:
     parser.expect("{")
     letters = []
     while not parser.accept("}"):
         token = parser.take()
         if token.kind == "end":
-            raise Unreadable("an environment without a name")
+            raise Unreadable(what)
         letters.append(token.text.lstrip("\\"))
     return "".join(letters)
-
-
-def _skip_columns(parser: Parser) -> None:
-    parser.expect("{")
-    while not parser.accept("}"):
-        if parser.take().kind == "end":
-            raise Unreadable("an array without columns")
 
 
 def _cases(parser: Parser) -> Node:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.latex import atoms, brackets
 from rlvr.verifiers.math.latex.names import ARITIES, BOLD, DECORATIONS, FUNCTIONS, INVERSES, SYMBOLS
-from rlvr.verifiers.math.latex.tree import EULER, IMAGINARY, Node, Unreadable, call, num, sym
+from rlvr.verifiers.math.latex.tree import EULER, IMAGINARY, Node, Unreadable, call, neg, num, sym
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.parser import Parser
@@ -40,11 +40,8 @@ def command(parser: Parser, text: str) -> Node:
 def _fraction(parser: Parser) -> Node:
     """Two groups; d/dx and dy/dx where they say so."""
     # In an integral the d above belongs to its dx: \int \frac{dx}{x}.
-    if (
-        parser.peek.text == "{"
-        and parser.ahead().text in ("d", r"\partial")
-        and not parser.integrals
-    ):
+    is_derivative = parser.peek.text == "{" and parser.ahead().text in ("d", r"\partial")
+    if is_derivative and not parser.integrals:
         return _derivative(parser)
     return Node("div", (_argument(parser), _argument(parser)))
 
@@ -106,7 +103,7 @@ def _function(parser: Parser, name: str) -> Node:
         return call(name, *brackets.braces(parser).args)
     if parser.accept("^"):
         power = parser.script()
-        if power in (num(-1), Node("neg", (num(1),))) and name in INVERSES:
+        if power in (num(-1), neg(num(1))) and name in INVERSES:
             name, power = INVERSES[name], None
     arguments = _arguments(parser)
     fewest, largest = ARITIES.get(name, (1, 1))
@@ -198,18 +195,15 @@ def _scripts(parser: Parser) -> tuple[Node | None, Node | None]:
 def _series(op: str) -> Callable[[Parser], Node]:
     def read(parser: Parser) -> Node:
         below, above = _scripts(parser)
-        if (
-            below is None
-            or above is None
-            or below.value != ("=",)
-            or below.args[0].op not in ("sym", "const")
-        ):
+        if below is None or above is None or below.value != ("=",):
             raise Unreadable("a sum without limits")
-        index = below.args[0].value
-        with parser.binding(index):
+        index, start = below.args
+        if index.op not in ("sym", "const"):
+            raise Unreadable("a sum without limits")
+        with parser.binding(index.value):
             # A product, so that \sum_{k=1}^n k + 1 is the sum, and 1.
             body = parser.product()
-        return Node(op, (body, below.args[1], above), index)
+        return Node(op, (body, start, above), index.value)
 
     return read
 
@@ -226,9 +220,8 @@ def _integral(parser: Parser) -> Node:
     # \int x is no answer, and one limit alone names no number.
     if not variable or (below is None) != (above is None):
         raise Unreadable("an integral without its variable or one of its limits")
-    return Node(
-        "int", (body,) if below is None or above is None else (body, below, above), variable
-    )
+    ends = filter(None, (below, above))
+    return Node("int", (body, *ends), variable)
 
 
 def _limit(parser: Parser) -> Node:
@@ -236,11 +229,9 @@ def _limit(parser: Parser) -> Node:
     parser.expect("_")
     # Unread, since the arrow and the sign of the side are no parts of an expression.
     group = atoms.raw_group(parser)
-    if len(group) < 3:
+    if len(group) < 3 or group[1].text not in (r"\to", r"\rightarrow"):
         raise Unreadable("a limit without a point")
-    variable, arrow, *point = group
-    if arrow.text not in (r"\to", r"\rightarrow"):
-        raise Unreadable("a limit without a point")
+    variable, _, *point = group
     signs = "".join(token.text for token in point[-4:])
     side = next((s for s in "+-" if signs.endswith((f"^{s}", f"^{{{s}}}"))), "")
     if side:
@@ -263,11 +254,8 @@ def _read_decorated(parser: Parser, name: str) -> Node:
         # `^` cannot occur in a name that was written, so \vec{a} never meets a.
         mark = "^^" if name == "ddot" else "^"
         return atoms.variable(parser, group[0].text.lstrip("\\") + mark)
-    if (
-        name in ("vec", "overrightarrow")
-        and 1 < len(group) <= 3
-        and all(token.kind == "letter" for token in group)
-    ):
+    are_points = 1 < len(group) <= 3 and all(token.kind == "letter" for token in group)
+    if name in ("vec", "overrightarrow") and are_points:
         return atoms.variable(parser, "".join(token.text for token in group) + "^")  # from A to B
     # \hat{\mathbf{i}} is what its inner sign makes of the letter.
     if name not in BOLD and (not group or group[0].text.lstrip("\\") not in DECORATIONS):

@@ -66,11 +66,8 @@ def _with_index(node: Node, name: str, index: Node) -> Node:
     """The body of a sum with its index renamed, also where that stands in a subscript."""
     if node == sym(name):
         return index
-    if (
-        node.op == "sym"
-        and (subscripts := _subscripts(node))
-        and any(name in free_symbols(s) for s in subscripts)
-    ):
+    subscripts = _subscripts(node) if node.op == "sym" else ()
+    if any(name in free_symbols(subscript) for subscript in subscripts):
         return Node("term", tuple(_with_index(s, name, index) for s in subscripts), _base(node))
     return node.map(lambda part: _with_index(part, name, index))
 
@@ -111,8 +108,8 @@ def _without_dots(node: Node, index: str) -> Node:
         if len(before) >= count and (run := _run(before[-count:], after[0], index)):
             start = at - count
             # Terms before the pair that fit the same run belong to it: 1 + 2 + 3 + … + n.
-            while start and _run((before[start - 1], before[start]), after[0], index):
-                run = _run((before[start - 1], before[start]), after[0], index) or run
+            while start and (longer := _run(before[start - 1 : start + 1], after[0], index)):
+                run = longer
                 start -= 1
             series = Node(_SERIES[node.op], run, index)
             return Node(node.op, (*before[:start], series, *after[1:]))
@@ -145,7 +142,8 @@ def _run(shown: tuple[Node, ...], last: Node, index: str) -> tuple[Node, Node, N
         Node("div", (minus(hole[-1], hole[0]), num(step)))
         for hole, step in zip(holes, steps, strict=True)
     ]
-    if any(_values(count) != _values(counts[0]) for count in counts) or _values(counts[0]) is None:
+    ends = set(map(_values, counts))
+    if len(ends) > 1 or None in ends:
         return None
     return _merge_terms((*shown, last), [], index, steps), num(0), counts[0]
 
@@ -163,14 +161,12 @@ def _step(hole: tuple[Node, ...]) -> int:
 
 
 def _values(node: Node) -> tuple[Number, ...] | None:
+    points = (dict.fromkeys(free_symbols(node), point) for point in _POINTS)
     try:
-        values = [
-            Evaluation(dict.fromkeys(free_symbols(node), point), real=True).number(node)
-            for point in _POINTS
-        ]
+        values = tuple(Evaluation(point, real=True).number(node) for point in points)
     except (Undefined, TooLarge, Unreadable):
         return None
-    return tuple(values) if all(map(is_exact, values)) else None
+    return values if all(map(is_exact, values)) else None
 
 
 def _merge_terms(
@@ -181,19 +177,16 @@ def _merge_terms(
     first = terms[0]
     if all(term == first for term in terms):
         return first
-    if all(term.op == "sym" for term in terms) and len({_base(term) for term in terms}) == 1:
-        subscripts = [_subscripts(term) for term in terms]
-        if all(subscripts) and len({len(s) for s in subscripts}) == 1:
-            parts = tuple(
-                _merge_terms(part, holes, index, steps) for part in zip(*subscripts, strict=True)
-            )
+    if all(term.op == "sym" for term in terms) and len(set(map(_base, terms))) == 1:
+        subscripts = list(map(_subscripts, terms))
+        if all(subscripts) and len(set(map(len, subscripts))) == 1:
+            columns = zip(*subscripts, strict=True)
+            parts = tuple(_merge_terms(part, holes, index, steps) for part in columns)
             return Node("term", parts, _base(first))
     terms = _as_powers(terms)
     if len({(term.op, str(term.value), len(term.args)) for term in terms}) == 1 and terms[0].args:
-        args = tuple(
-            _merge_terms(part, holes, index, steps)
-            for part in zip(*(t.args for t in terms), strict=True)
-        )
+        columns = zip(*(term.args for term in terms), strict=True)
+        args = tuple(_merge_terms(part, holes, index, steps) for part in columns)
         return Node(terms[0].op, args, terms[0].value)
     holes.append(terms)
     step = num(steps[len(holes) - 1]) if steps else num(0)

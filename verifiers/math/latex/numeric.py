@@ -67,15 +67,9 @@ _SHORT_BITS = 1_400
 _SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
 _SATURATED_AT = 4, 20  # magnitudes: from where on it counts, and where it is too large
 _BITS_A_STEP = 2_000_000  # squared: reducing a fraction takes the product of its lengths
-_COSTS = {
-    "root": 2,
-    "fact": 20,
-    "int": 100,
-    "lim": 100,
-    "diff": 20,
-    "apply": 5,
-}  # in units of an addition, about 5 µs
-_BY_SERIES = frozenset(("call", "pow", "root", "log", "deg", "fact", "apply"))
+# In units of an addition, about 5 µs.
+_COSTS = {"root": 2, "fact": 20, "int": 100, "lim": 100, "diff": 20, "apply": 5}
+_BY_SERIES = frozenset("call pow root log deg fact apply".split())
 _PRECISION_A_STEP = 1_000_000  # squared
 _OF_GAMMA = frozenset(("gamma", "binom", "perm"))
 
@@ -133,7 +127,8 @@ class Evaluation:
                 return value
             if value.height_bits() > _SHORT_BITS:
                 above, below = (
-                    int(part.bit_length()) for part in (value.numerator, value.denominator)
+                    int(value.numerator.bit_length()),
+                    int(value.denominator.bit_length()),
                 )
                 # Twice, as numerator and denominator may each have so many.
                 if above + below > 2 * MOST_BITS:
@@ -164,9 +159,6 @@ class Evaluation:
         self.bottom = min(self.bottom, -node.value.denominator.bit_length())
         return as_number(node.value)
 
-    def _symbol(self, node: Node) -> Number:
-        return self.point[node.value]
-
     def _term(self, node: Node) -> Number:
         """a_i at i = 3: the variable a_3 if there is one, else a number of its own."""
         indices = list(map(self.number, node.args))
@@ -182,15 +174,6 @@ class Evaluation:
         if node.value == "inf" or (node.value == "i" and self.real):
             raise Undefined
         return arb.pi() if node.value == "pi" else arb.const_e() if node.value == "e" else acb(0, 1)
-
-    def _sum(self, node: Node) -> Number | Grid:
-        return reduce(_plus, map(self.value, node.args))
-
-    def _product(self, node: Node) -> Number | Grid:
-        return reduce(_times, map(self.value, node.args))
-
-    def _negative(self, node: Node) -> Number | Grid:
-        return -self.value(node.args[0])
 
     def _quotient(self, node: Node) -> Number | Grid:
         above, below = self.value(node.args[0]), self.number(node.args[1])
@@ -245,12 +228,6 @@ class Evaluation:
         if size > _SATURATED_AT[0]:
             self.bottom = min(self.bottom, -gap)
 
-    def _logarithm(self, node: Node) -> Number:
-        return functions.logarithm(self.number(node.args[0]), self.number(node.args[1]))
-
-    def _degrees(self, node: Node) -> Number:
-        return self.number(node.args[0]) * arb.pi() / 180
-
     def _application(self, node: Node) -> Number:
         r"""f(x) of a function of which nothing is known; which one it is, the value of the letter f
         says."""
@@ -263,9 +240,6 @@ class Evaluation:
             )
         return unknown(self.number(head), values)
 
-    def _composition(self, node: Node) -> Number:
-        return unknown(self.number(node.args[0]), [self.number(node.args[1])])
-
     def _cases(self, node: Node) -> Number | Grid:
         for value, condition in zip(node.args[::2], node.args[1::2], strict=True):
             if holds(condition, self):
@@ -273,9 +247,6 @@ class Evaluation:
         raise NoCase
 
     # ------------------------------------------------------------------------------------- matrices
-
-    def _matrix(self, node: Node) -> Grid:
-        return grid(node.value, list(map(self.number, node.args)))
 
     def _vector(self, node: Node) -> Grid:
         # A tuple in (1, 3] is an interval, which has no components to compute with.
@@ -296,17 +267,14 @@ class Evaluation:
         if node.args[2] == INFINITY:
             return self._symbolic(node)
         first, last = self.number(node.args[1]), self.number(node.args[2])
-        if (
-            not (is_integer(first) and is_integer(last)) or last < first - 1
-        ):  # formulas hold for the empty sum at most
-            raise NotMeant
+        if not (is_integer(first) and is_integer(last)) or last < first - 1:
+            raise NotMeant  # formulas hold for the empty sum at most
         total: Number = fmpq(int(node.op == "prod"))
         combine = operator.mul if node.op == "prod" else _plus
         # Every term is charged by the nodes that it evaluates, so a long sum ends at the budget.
         for index in range(int(first), int(last) + 1):
-            total = self._check_number(
-                combine(total, self._with(node.value, fmpq(index), node.args[0]))
-            )
+            term = self._with(node.value, fmpq(index), node.args[0])
+            total = self._check_number(combine(total, term))
         return total
 
     def _with(self, name: str, value: Number, body: Node) -> Number:
@@ -424,26 +392,26 @@ def _conjugate(z: Number) -> Number:
 
 _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "num": Evaluation._literal,
-    "sym": Evaluation._symbol,
+    "sym": lambda at, node: at.point[node.value],
     "const": Evaluation._constant,
-    "add": Evaluation._sum,
-    "mul": Evaluation._product,
-    "neg": Evaluation._negative,
+    "add": lambda at, node: reduce(_plus, map(at.value, node.args)),
+    "mul": lambda at, node: reduce(_times, map(at.value, node.args)),
+    "neg": lambda at, node: -at.value(node.args[0]),
     "div": Evaluation._quotient,
     "pow": Evaluation._power,
     "root": Evaluation._root,
     "call": Evaluation._call,
-    "log": Evaluation._logarithm,
-    "deg": Evaluation._degrees,
+    "log": lambda at, node: functions.logarithm(*map(at.number, node.args)),
+    "deg": lambda at, node: at.number(node.args[0]) * arb.pi() / 180,
     "fact": lambda at, node: functions.factorial(at.number(node.args[0])),
     "fact2": lambda at, node: functions.double_factorial(at.number(node.args[0])),
-    "mod": lambda at, node: functions.modulo(at.number(node.args[0]), at.number(node.args[1])),
+    "mod": lambda at, node: functions.modulo(*map(at.number, node.args)),
     "term": Evaluation._term,
     "conj": lambda at, node: _conjugate(at.number(node.args[0])),
     "cases": Evaluation._cases,
     "apply": Evaluation._application,
-    "compose": Evaluation._composition,
-    "matrix": Evaluation._matrix,
+    "compose": lambda at, node: unknown(at.number(node.args[0]), [at.number(node.args[1])]),
+    "matrix": lambda at, node: grid(node.value, list(map(at.number, node.args))),
     "tuple": Evaluation._vector,
     "det": lambda at, node: determinant(at._grid(node)),
     "transpose": lambda at, node: at._grid(node).transpose(),

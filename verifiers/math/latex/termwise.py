@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from functools import reduce
@@ -79,11 +80,10 @@ class _Integrand:
             (c * d, _add_letters(p, q), _add_letters(y, z)) for c, p, y in a for d, q, z in b
         ]
         # of x + y multiplied by itself again and again hardly a term would be new
-        alike: dict[frozenset[tuple[str, Fraction | int]], acb] = {}
+        alike = defaultdict[frozenset[tuple[str, Fraction | int]], acb](acb)
         for c, powers, rates in products:
             if not rates:
-                key = frozenset(powers.items())
-                alike[key] = alike.get(key, acb(0)) + c
+                alike[frozenset(powers.items())] += c
         polynomial: _Terms = [(c, dict(key), {}) for key, c in alike.items()]
         return polynomial + [term for term in products if term[2]]
 
@@ -177,16 +177,15 @@ class _Integrand:
         total: _Terms = []
         for c, powers, rates in terms:
             power, rate = int(powers.get(name, 0)), rates.get(name)
-            other_letters: _Terms = [(c, _without(powers, name), _without(rates, name))]
+            factors: _Terms = [(c, _without(powers, name), _without(rates, name))]
             if rate is None:
                 inner = _scale(self._times_itself(end, power + 1), acb(1) / (power + 1))
             else:
-                factors = self.times(other_letters, _exponential(_scale(end, rate)))
-                other_letters, inner = factors, []
+                factors, inner = self.times(factors, _exponential(_scale(end, rate))), []
                 for k in range(power + 1):
                     size = (-1) ** k * math.perm(power, k) / rate ** (k + 1)
                     inner += _scale(self._times_itself(end, power - k), size)
-            total += self.times(other_letters, inner)
+            total += self.times(factors, inner)
         return total
 
 
