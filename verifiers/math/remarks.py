@@ -79,29 +79,41 @@ _TOLD = re.compile(
 )
 _WHO = frozenset("she he it they we there you i the each".split())
 _COMPARES = frozenset("of than exceeds exceeded exceed".split())
-# 6, when x = 3, where the least value is asked for
-_WHERE = re.compile(
-    r'(?P<amount>[^",;()]{1,60}?)[" ,(]{1,4}(?:(?:which is |is )?(?:attained|reached|achieved) )?'
-    r'(?:at|when|for)"? ?[a-z] ?= ?[^",;()=<>]{1,30}[)"]{0,2}'
+# What an answer says, what the prompt must say then, and what of the answer stays.
+_SAYINGS = tuple(
+    (re.compile(says), asks, kept)
+    for says, asks, kept in (
+        (  # 6, when x = 3
+            r'(?P<amount>[^",;()]{1,60}?)[" ,(]{1,4}(?:(?:which is |is )?'
+            r'(?:attained|reached|achieved) )?(?:at|when|for)"? ?[a-z] ?= ?[^",;()=<>]{1,30}[)"]{0,2}',
+            r"(?i)\b(?:minim|maxim|smallest|largest|greatest|least)",
+            r"\g<amount>",
+        ),
+        (  # in the year 1987
+            r'(?i)"?(?:in )?(?:the )?(?:year )?"? ?(\d{4})"?(?: "?(?:AD|CE)"?)?',
+            "year",
+            r"\1",
+        ),
+        (  # an increase of 12 %
+            r'(?i)"?(?:(?:it|they) )?(?:an? |the )?"? ?(?P<early>[\d.]{1,12} ?%)?[ "]{0,3}'
+            r"(?P<change>increase|decrease|discount|drop|decline|growth|gain)[sd]?"
+            r'(?:(?(early)\b|(?: (?:of|by))"? ?(?P<late>[\d.]{1,12} ?%)))"?',
+            "(?i){change}",
+            r"\g<early>\g<late>",
+        ),
+        (  # It ends on March 14
+            r'(?i)"?(?:it|he|she|they|the [a-z]{3,20}) (?P<does>[a-z]{3,20}?)s?(?: [oi]n| at)"? ?'
+            r'(?P<when>[A-Z\d][^";]{2,40})"?',
+            r"(?i)(?<![^\W\d_])(?<!'){does}(?![^\W\d_]|')",
+            r"\g<when>",
+        ),
+        (
+            r'([\d.]{1,12} ?%) ?"?(?:per (?:year|annum)|annually|p\.?a|a year)"?',
+            r"\brate\b|\binterest\b",
+            r"\1",
+        ),
+    )
 )
-_EXTREME = re.compile(r"\b(?:minim|maxim|smallest|largest|greatest|least)", re.IGNORECASE)
-# in the year 1987, where the year is asked for
-_IN_YEAR = re.compile(
-    r'"?(?:in )?(?:the )?(?:year )?"? ?(\d{4})"?(?: "?(?:AD|CE)"?)?', re.IGNORECASE
-)
-# an increase of 12 %, It ends on March 14
-_CHANGED = re.compile(
-    r'"?(?:(?:it|they) )?(?:an? |the )?"? ?(?P<early>[\d.]{1,12} ?%)?[ "]{0,3}'
-    r"(?P<change>increase|decrease|discount|drop|decline|growth|gain)[sd]?"
-    r'(?:(?(early)\b|(?: (?:of|by))"? ?(?P<late>[\d.]{1,12} ?%)))"?',
-    re.IGNORECASE,
-)
-_DOES = re.compile(
-    r'"?(?:it|he|she|they|the [a-z]{3,20}) ([a-z]{3,20}?)s?(?: [oi]n| at)"? ?'
-    r'([A-Z\d][^";]{2,40})"?',
-    re.IGNORECASE,
-)
-_YEARLY = re.compile(r'([\d.]{1,12} ?%) ?"?(?:per (?:year|annum)|annually|p\.?a|a year)"?')
 # The series is convergent, converges by the ratio test
 _VERGE = re.compile(
     r'(?i)"?(?:(?:the |this )?(?:series|integral|sequence|sum|it) (?:is )?)?(con|di)verge(?:nt|s)?'
@@ -121,17 +133,10 @@ def without_remark(text: str, prompt: str) -> str | None:
     """
     if prompt and (answer := _noun(text, prompt)):
         return answer
-    if _EXTREME.search(prompt) and (where := _WHERE.fullmatch(text)):
-        return where["amount"]
-    if "year" in prompt and (year := _IN_YEAR.fullmatch(text)):
-        return year[1] if year[1] != text else None
-    changed = _CHANGED.fullmatch(text)
-    if changed and changed["change"].casefold() in prompt.casefold():
-        return changed["early"] or changed["late"]
-    if (does := _DOES.fullmatch(text)) and f" {does[1].casefold()} " in f" {_plain_words(prompt)} ":
-        return does[2]
-    if re.search(r"\brate\b|\binterest\b", prompt) and (yearly := _YEARLY.fullmatch(text)):
-        return yearly[1]
+    for says, asks, kept in _SAYINGS:
+        said = says.fullmatch(text)
+        if said and re.search(asks.format(**said.groupdict()), prompt):
+            return said.expand(kept)
     if "verge" in prompt and (verge := _VERGE.fullmatch(text)):
         return f'"{verge[1].casefold()}verges"'
     if prompt and (claim := _CLAIM.fullmatch(text)) and _ASKS_WHETHER.search(prompt):

@@ -18,7 +18,6 @@ from flint import acb, acb_mat, arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
-from rlvr.verifiers.math.latex.conditions import holds
 from rlvr.verifiers.math.latex.matrices import (
     Grid,
     determinant,
@@ -53,6 +52,7 @@ from rlvr.verifiers.math.latex.values import (
     magnitude,
     power_of,
     root_of,
+    sign_of,
     vanishes,
 )
 
@@ -242,9 +242,20 @@ class Evaluation:
 
     def _cases(self, node: Node) -> Number | Grid:
         for value, condition in zip(node.args[::2], node.args[1::2], strict=True):
-            if holds(condition, self):
+            if self._holds(condition):
                 return self.value(value)
         raise NoCase
+
+    def _holds(self, condition: Node) -> bool:
+        """Is a relation true here?"""
+        if condition.op == "list":
+            return all(map(self._holds, condition.args))
+        if condition.op != "rel" or not set(condition.value) <= _TESTS.keys():
+            raise Unreadable("a condition that is no relation")
+        sides = list(map(self.number, condition.args))
+        # In a chain a < b < c each sign is between two neighbours, and all must hold.
+        links = zip(sides, condition.value, sides[1:], strict=False)
+        return all(_TESTS[sign](sign_of(left - right), 0) for left, sign, right in links)
 
     # ------------------------------------------------------------------------------------- matrices
 
@@ -390,6 +401,14 @@ def _conjugate(z: Number) -> Number:
     return z.conjugate() if isinstance(z, acb) else z
 
 
+_TESTS: dict[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "ne": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "le": operator.le,
+    "ge": operator.ge,
+}
 _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "num": Evaluation._literal,
     "sym": lambda at, node: at.point[node.value],
