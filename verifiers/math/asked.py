@@ -20,6 +20,7 @@ from rlvr.verifiers.math.latex.tree import (
     IMAGINARY,
     PI,
     Node,
+    calls,
     free_symbols,
     has,
     unsigned,
@@ -191,18 +192,17 @@ def names_another(answer: Form, reference: Form, prompt: str, same: Callable[...
     if not asked or not names or side in asked or r"\angle" in text or _NAMED.search(text):
         return False
     side = side.args[0] if side.value == "abs" else side  # |AC| = 13
-    if free_symbols(as_tree(reference)) and not _OF_FUNCTION.search(text):
-        return False
-    if side in asked:
+    has_letters = free_symbols(as_tree(reference)) and not _OF_FUNCTION.search(text)
+    if has_letters or side in asked:
         return False
     if side.op == "sym" and all(part.op == "sym" for part in asked):
         heads = {part.value.partition("_")[0] for part in asked}
         if side.value[:1] in heads:  # x_1 is one of the x that are asked for, and no a_4 is a_5
             return "_" in side.value and all("_" in part.value for part in asked)
         return re.search(rf"(?<![\w\\]){re.escape(side.value)}(?!\w)", prompt) is not None
-    if not all(names <= _heads(part) or _is_segment(side, part) for part in asked):
-        return False
-    return not any(same(side, part) for part in asked)
+    return all(names <= _heads(part) or _is_segment(side, part) for part in asked) and not any(
+        same(side, part) for part in asked
+    )
 
 
 def _is_called_otherwise(name: str, prompt: str) -> bool:
@@ -267,10 +267,8 @@ def _counts_another(answer: Node, prompt: str) -> bool:
         if _ASKED_LENGTH.search(prompt):
             return True
         own, other = _DIMENSIONS[unit]
-        return (
-            not re.search(own, prompt)
-            and re.search(rf"\b(?:{other})\b", question(prompt)) is not None
-        )
+        is_other = re.search(rf"\b(?:{other})\b", question(prompt))
+        return is_other is not None and not re.search(own, prompt)
     if not unit or (asked := _HOW_MANY.search(question(prompt))) is None:
         return False
     if measure(unit) and measure(canonical(asked[1].split()[0]) or ""):
@@ -410,10 +408,9 @@ def _is_interval(tree: Node) -> bool:
 
 def _is_polar(tree: Node) -> bool:
     """re^{it}, and r(\\cos t + i\\sin t)."""
-    nodes = list(walk(tree))
-    functions = {node.value for node in nodes if node.op == "call"}
-    return functions >= {"cos", "sin"} or any(
-        node.op == "pow" and node.args[0] == EULER and IMAGINARY in walk(node) for node in nodes
+    return (calls(tree, "cos") and calls(tree, "sin")) or any(
+        node.op == "pow" and node.args[0] == EULER and IMAGINARY in walk(node)
+        for node in walk(tree)
     )
 
 

@@ -113,12 +113,13 @@ def readings(text: str, form: Form, right: Form, prompt: str, policy: MathPolicy
     is_size = asked[-1:] == "|" and _OF_VECTOR.search(prompt)
     if is_size or (len(asked) > 1 and asked in map(squeeze, formulas(prompt))):
         yield sides[1]  # |z| = 5, where |z| is asked for
-    if not is_number and (order := _ORDER.search(prompt)):
+    if is_number:
+        return
+    if order := _ORDER.search(prompt):
         tree = as_tree(form)
         if tree.op == "rel" and tree.value in (("<",), (">",)):  # 5/8 > 3/5
             yield built(tree.args[(tree.value == (">",)) is not (order["more"] is not None)])
-    if not is_number:
-        yield from _with_letters_of(form, right, prompt)
+    yield from _with_letters_of(form, right, prompt)
 
 
 def has_other_sides(answer: str, reference: str, prompt: str) -> bool:

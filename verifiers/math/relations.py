@@ -124,24 +124,25 @@ def equation(text: str, read: Reader) -> Form | None:
         return word(text)  # 3 at x = 6
     # `takewhile`: the names in front; behind the first value no name counts.
     names = list(itertools.takewhile(is_name, parts[:-1]))
-    if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(read(parts[1])):
-        names = parts[:1]  # i = 3, e = 1/2
-    if len(parts) == 2 and not names and is_name(parts[1]) and "=" in text:
-        value = read(parts[0])
-        if _is_closed(value):
-            return Named(text, _call_name(parts[1]), value)  # 5 = x
-    if len(parts) == 2 and len(names) == 1 and len(parts[0]) == 1 and parts[0] in parts[1]:
-        sides = tuple(map(read, parts))
-        if (tree := tree_or_none(sides[1])) and parts[0] in free_letters(tree):
-            # x = 2x - 3 is to be solved, and x = x + 1 is false
-            return _tautology(text, *parts) or Quantity(text, text, sides=sides)
+    if len(parts) == 2:
+        left, right = parts
+        if left in _ALSO_NAMES and _is_closed(read(right)):
+            names = [left]  # i = 3, e = 1/2
+        if not names and is_name(right) and "=" in text and _is_closed(value := read(left)):
+            return Named(text, _call_name(right), value)  # 5 = x
+        if names and len(left) == 1 and left in right:
+            sides = tuple(map(read, parts))
+            if (tree := tree_or_none(sides[1])) and left in free_letters(tree):
+                # x = 2x - 3 is to be solved, and x = x + 1 is false
+                return _tautology(text, *parts) or Quantity(text, text, sides=sides)
     name = "=".join(map(_call_name, names)) or None  # x = y = z = 1 names three things at once
-    if 1 < len(names) == len(parts) - 1 and all(len(n) == 1 and n.isalpha() for n in names):
-        body = read(parts[-1])
-        return Items(text, "list", tuple(Named(f"{n}={parts[-1]}", n, body) for n in names))
-    if len(names) == len(parts) - 1:
-        return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
-    return _chain(text, name, parts[len(names) :], read)
+    if len(names) < len(parts) - 1:
+        return _chain(text, name, parts[len(names) :], read)
+    *_, last = parts
+    if len(names) > 1 and all(len(n) == 1 and n.isalpha() for n in names):
+        body = read(last)
+        return Items(text, "list", tuple(Named(f"{n}={last}", n, body) for n in names))
+    return _tautology(text, *parts[-2:]) or Named(text, name or "", read(last))
 
 
 def _is_far(exact: Form, rounded: Form) -> bool:

@@ -85,7 +85,8 @@ _SAYINGS = tuple(
     for says, asks, kept in (
         (  # 6, when x = 3
             r'(?P<amount>[^",;()]{1,60}?)[" ,(]{1,4}(?:(?:which is |is )?'
-            r'(?:attained|reached|achieved) )?(?:at|when|for)"? ?[a-z] ?= ?[^",;()=<>]{1,30}[)"]{0,2}',
+            r'(?:attained|reached|achieved) )?(?:at|when|for)"? ?[a-z] ?= ?'
+            r'[^",;()=<>]{1,30}[)"]{0,2}',
             r"(?i)\b(?:minim|maxim|smallest|largest|greatest|least)",
             r"\g<amount>",
         ),

@@ -472,12 +472,11 @@ def _judge_equal(
     is_as_written = policy.form == "any" or form.text == right.text
     if not is_as_written and not _is_plainly_finished(form.text, right.text, known):
         try:
-            if wrong := _wrong_form(form, right, policy, prompt):
-                return Verdict(Outcome.WRONG, why=wrong, answer=answer)
+            wrong = _wrong_form(form, right, policy, prompt)
         except RecursionError:
-            return Verdict(
-                Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer
-            )
+            wrong = "unfinished: nested too deeply to be judged"
+        if wrong:
+            return Verdict(Outcome.WRONG, why=wrong, answer=answer)
     return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
 
 
