@@ -19,7 +19,7 @@ from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable
 from rlvr.verifiers.math.latex.budget import PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.compile import carry_out_reference, is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolve_indices
-from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.numeric import Evaluation, constant
 from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
@@ -244,7 +244,7 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
     low, high = map(as_number, allowed)
 
     def is_within() -> bool:
-        value = Evaluation({}, real=True).number(tree)
+        value = constant(tree)
         return sign_of(value - low) >= 0 <= sign_of(high - value)
 
     return decided(is_within)
@@ -258,7 +258,7 @@ def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
     tolerance = as_number(Fraction(str(policy.tolerance)))
 
     def is_near() -> bool:
-        x, y = (Evaluation({}, real=True).number(side) for side in (a, b))
+        x, y = map(constant, (a, b))
         room = tolerance * (abs(y) if policy.tolerance_is == "relative" else 1)
         return sign_of(room - abs(x - y)) >= 0
 

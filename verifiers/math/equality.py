@@ -38,6 +38,7 @@ from rlvr.verifiers.math.latex.tree import (
     minus,
     neg,
     num,
+    operands,
     replace_part,
     sym,
     unsigned,
@@ -378,12 +379,9 @@ def _are_dependent(functions: Sequence[Node], variables: Sequence[str]) -> bool:
 def _are_factors(node: Node, names: Sequence[str]) -> bool:
     """Each name stands once, as a factor of a term that has a variable too; a sum may have one as a
     term."""
-    terms = node.args if node.op == "add" else (node,)
     factors_found: list[str] = []
-    for term in terms:
-        inner = unsigned(term)
-        above = inner.args[0] if inner.op == "div" else inner
-        factors = above.args if above.op == "mul" else (above,)
+    for term in operands(node, "add"):
+        factors = _factors(unsigned(term))
         own_factors = [
             factor.value for factor in factors if factor.op == "sym" and factor.value in names
         ]
@@ -396,7 +394,7 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
 
 def _without_constant(node: Node) -> tuple[str, Node] | None:
     r"""x^2 for x^2 + C and \ln x for \ln Cx, where C stands nowhere else; some write c or K."""
-    for term in map(unsigned, node.args if node.op == "add" else (node,)):
+    for term in map(unsigned, operands(node, "add")):
         inside = _logarithm(term)
         neutral = num(0) if inside is None else num(1)
         for part in (term,) if inside is None else _factors(inside)[:1]:
@@ -417,7 +415,7 @@ def _logarithm(term: Node) -> Node | None:
 
 def _factors(node: Node) -> Sequence[Node]:
     above = node.args[0] if node.op == "div" else node
-    return above.args if above.op == "mul" else (above,)
+    return operands(above, "mul")
 
 
 # ---------------------------------------------------------------------------------------- relations
@@ -474,7 +472,7 @@ def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
         (above, factors), (below, under) = map(_over_one, node.args)
         if under:
             return node, ()
-        return above, (*factors, *(below.args if below.op == "mul" else (below,)))
+        return above, (*factors, *operands(below, "mul"))
     if node.op == "neg":
         above, factors = _over_one(node.args[0])
         return neg(above), factors

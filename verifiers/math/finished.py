@@ -27,6 +27,7 @@ from rlvr.verifiers.math.latex.tree import (
     Written,
     free_symbols,
     num,
+    operands,
     unsigned,
     walk,
 )
@@ -342,7 +343,7 @@ def _is_open_quotient(node: Node) -> bool:
         return True
     if is_written_out(node):
         return False
-    parts = (*_parts(above), *_parts(below))
+    parts = (*operands(above, "mul"), *operands(below, "mul"))
     return (
         # A fraction of constants within a fraction; \frac{1/x}{2} may stand.
         any(arg.op == "div" and not free_symbols(arg) for arg in (above, below))
@@ -354,13 +355,9 @@ def _is_open_quotient(node: Node) -> bool:
     )
 
 
-def _parts(node: Node) -> Sequence[Node]:
-    return node.args if node.op == "mul" else (node,)
-
-
 def _share(above: Node, below: Node) -> bool:
     r"""\frac{\pi}{\pi}, \frac{x^2}{x}, \frac{\sqrt6}{\sqrt2}."""
-    sides = [_parts(above), _parts(below)]
+    sides = [operands(above, "mul"), operands(below, "mul")]
     bases, others = (
         {base for arg in side if not _is_number(arg) for base in _bases(arg)} for side in sides
     )
@@ -530,7 +527,7 @@ def _is_open_exponential(node: Node) -> bool:
     base, exponent = node.args
     logarithm = any(
         part.op == "log" or (part.op == "call" and part.value in ("ln", "log"))
-        for part in _parts(exponent)
+        for part in operands(exponent, "mul")
     )
     return base == EULER and (logarithm or _is_quarter_turn(exponent))
 

@@ -20,7 +20,7 @@ from flint import arb
 
 from rlvr.verifiers.math import intervals, probing
 from rlvr.verifiers.math.intervals import Regions, common, unite
-from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.numeric import constant
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
     MINUS_INFINITY,
@@ -159,7 +159,7 @@ def _interval(node: Node) -> Node:
 def _end(node: Node, side: int) -> End:
     if node in (INFINITY, MINUS_INFINITY):
         return End(None, arb.pos_inf() if node == INFINITY else arb.neg_inf(), side)
-    return End(node, Evaluation({}, real=True).number(node), side)
+    return End(node, constant(node), side)
 
 
 def _conditions(node: Node) -> list[Piece]:
@@ -208,7 +208,7 @@ def _solve_inequality(left: Node, sign: str, right: Node) -> list[Piece]:
             return common(up, down)
         solutions = unite([*up, *down]) if sign != "ne" else common(up, down)
         # |u| = -1 has no solution, though u = -1 may have one.
-        none = sign == "=" and sign_of(Evaluation({}, real=True).number(right)) < 0
+        none = sign == "=" and sign_of(constant(right)) < 0
         return [] if none else solutions
     stretches = solution(left, sign, right)
     return unite(

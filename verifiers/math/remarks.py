@@ -135,9 +135,9 @@ def without_remark(text: str, prompt: str) -> str | None:
     if prompt and (answer := _noun(text, prompt)):
         return answer
     for says, asks, kept in _SAYINGS:
-        said = says.fullmatch(text)
-        if said and re.search(asks.format(**said.groupdict()), prompt):
-            return said.expand(kept)
+        match = says.fullmatch(text)
+        if match and re.search(asks.format(**match.groupdict()), prompt):
+            return match.expand(kept)
     if "verge" in prompt and (verge := _VERGE.fullmatch(text)):
         return f'"{verge[1].casefold()}verges"'
     if prompt and (claim := _CLAIM.fullmatch(text)) and _ASKS_WHETHER.search(prompt):

@@ -20,6 +20,7 @@ from rlvr.verifiers.math.latex.tree import (
     has,
     neg,
     num,
+    operands,
     sym,
     walk,
 )
@@ -289,9 +290,9 @@ def components(form: Form, size: int) -> Items | None:
     tree = _tree(form)
     parts: dict[str, Quantity] = {}
     marks: set[bool] = set()
-    for term in tree.args if tree.op == "add" else (tree,):
+    for term in operands(tree, "add"):
         sign, product = (-1, term.args[0]) if term.op == "neg" else (1, term)
-        *factors, axis = product.args if product.op == "mul" else (product,)
+        *factors, axis = operands(product, "mul")
         name = str(axis.value)
         if axis.op not in ("sym", "const") or name[0] not in _AXES[:size] or name[0] in parts:
             return None

@@ -35,7 +35,7 @@ from rlvr.verifiers.math.forms import (
     parts,
 )
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse, parse_or_none
-from rlvr.verifiers.math.latex.tree import Written, has
+from rlvr.verifiers.math.latex.tree import Written, has, operands
 
 __all__ = [
     "as_tree",
@@ -172,7 +172,7 @@ def name_tree(form: Named) -> Node:
 def _measured_tree(form: Quantity) -> Node:
     tree = _expression(form)
     if form.unit == ":":
-        return Node("ratio", tree.args if tree.op == "div" else (tree,))
+        return Node("ratio", operands(tree, "div"))
     tree = Node("unit", (tree,), form.unit) if form.unit else tree
     return Node("percent", (tree,)) if form.percent else tree
 

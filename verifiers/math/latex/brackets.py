@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.latex.atoms import based_atom
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, num
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, num, operands
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.parser import Parser
@@ -78,7 +78,7 @@ def tuple_of(parser: Parser) -> Node:
     inside = _inside(parser)
     parser.expect(r"\rangle")
     # \langle x \rangle is a vector of one component, while (x) is x.
-    return Node("tuple", inside.args if inside.op == "list" else (inside,), "()")
+    return Node("tuple", operands(inside, "list"), "()")
 
 
 def absolute(parser: Parser, closing: str) -> Node:
@@ -108,7 +108,7 @@ def braces(parser: Parser) -> Node:
     if parser.accept("|", ":"):
         first = _builder(first, parser.statement())
     else:
-        first = Node("set", first.args if first.op == "list" else (first,))
+        first = Node("set", operands(first, "list"))
     parser.bars, parser.ratio = bars, ratio
     parser.expect(r"\}")
     return first

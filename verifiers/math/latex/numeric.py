@@ -34,6 +34,7 @@ from rlvr.verifiers.math.latex.tree import (
     TooLarge,
     Unreadable,
     free_symbols,
+    operands,
 )
 from rlvr.verifiers.math.latex.unknown import is_notation, stand_in, unknown
 from rlvr.verifiers.math.latex.values import (
@@ -56,7 +57,7 @@ from rlvr.verifiers.math.latex.values import (
     vanishes,
 )
 
-__all__ = ["Evaluation"]
+__all__ = ["Evaluation", "constant"]
 
 # A first try, and a finer one for what it does not settle.
 _ROUGH_STEPS = (70, 350)  # of a quadrature that shows five digits
@@ -232,7 +233,7 @@ class Evaluation:
         r"""f(x) of a function of which nothing is known; which one it is, the value of the letter f
         says."""
         head, inner = node.args
-        inside = inner.args if inner.op == "tuple" else (inner,)
+        inside = operands(inner, "tuple")
         values = [stand_in(arg) if is_notation(arg) else self.number(arg) for arg in inside]
         if head.op == "compose":
             return self._application(
@@ -348,6 +349,15 @@ class Evaluation:
         from rlvr.verifiers.math.latex.compile import value_at
 
         return value_at(node, self.point)
+
+
+def constant(node: Node) -> Number:
+    """The real number that a tree without letters comes to.
+
+    Raises:
+        Undefined, TooLarge, Unreadable: see `Evaluation.value`.
+    """
+    return Evaluation({}, real=True).number(node)
 
 
 def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:

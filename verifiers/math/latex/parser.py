@@ -31,6 +31,7 @@ from rlvr.verifiers.math.latex.tree import (
     depth,
     neg,
     num,
+    operands,
     sym,
 )
 
@@ -468,7 +469,7 @@ def _is_vector(node: Node) -> bool:
 def _cross_product(left: Node, right: Node) -> Node:
     r"""2\vec{a} \times \vec{b}: a function of two vectors, of which nothing is known; it does not
     commute."""
-    factors = left.args if left.op == "mul" else (left,)
+    factors = operands(left, "mul")
     if not _is_vector(factors[-1]):
         return _join_flat("mul", left, right)
     product = Node("apply", (sym("×"), Node("tuple", (factors[-1], right), "()")))

@@ -50,6 +50,7 @@ __all__ = [
     "minus",
     "neg",
     "num",
+    "operands",
     "replace_part",
     "size",
     "split_signs",
@@ -129,6 +130,11 @@ def call(name: str, *args: Node) -> Node:
 def calls(node: Node, *names: str) -> bool:
     """True if one of these functions occurs."""
     return any(below.op == "call" and below.value in names for below in walk(node))
+
+
+def operands(node: Node, op: str) -> tuple[Node, ...]:
+    """What this operator joins; of any other node the node itself."""
+    return node.args if node.op == op else (node,)
 
 
 def neg(node: Node) -> Node:
