@@ -37,12 +37,11 @@ _LARGEST_PRIME = 10**9
 # What a question has that a sign around its number answers: 12%, 12 times, 5:14, 45°.
 _SIGNS = {
     # 15% of 240 asks for no percentage
-    "percent": re.compile(r"(?<!\d)(?<!\d[ \\])(?:per ?cent|\\?%|\bpct\b)", re.IGNORECASE),
-    "time": re.compile(r"\btimes?\b|\boften\b", re.IGNORECASE),
-    "ratio": re.compile(r"\bratio|\bodds|proportion|\bscale|\d ?: ?\d", re.IGNORECASE),
+    "percent": re.compile(r"(?i)(?<!\d)(?<!\d[ \\])(?:per ?cent|\\?%|\bpct\b)"),
+    "time": re.compile(r"(?i)\btimes?\b|\boften\b"),
+    "ratio": re.compile(r"(?i)\bratio|\bodds|proportion|\bscale|\d ?: ?\d"),
     "degree": re.compile(
-        r"\A(?!.*(?:\\int|\\sum|\\lim|∫|integral|series|limit|\b(?:area|volume|length)\b))",
-        re.IGNORECASE | re.DOTALL,
+        r"(?is)\A(?!.*(?:\\int|\\sum|\\lim|∫|integral|series|limit|\b(?:area|volume|length)\b))",
     ),
 }
 _SOLVED_FOR = re.compile(
@@ -74,14 +73,12 @@ _CALLED = {
 }
 _NOUNS = frozenset(_CALLED.values()) - {_CALLED["d"]}
 _ASKED_LENGTH = re.compile(
-    r"\b(?:find|compute|determine|calculate|what is) (?:the|its|their) (?:exact )?"
+    r"(?i)\b(?:find|compute|determine|calculate|what is) (?:the|its|their) (?:exact )?"
     r"(?:radius|diameter|distance|perimeter|circumference|height|length|width)\b",
-    re.IGNORECASE,
 )
 _ASKED_CHANGE = re.compile(
-    r"\b(?:find|compute|determine|calculate|what is) (?:the|its) (?:derivative|velocity|"
+    r"(?i)\b(?:find|compute|determine|calculate|what is) (?:the|its) (?:derivative|velocity|"
     r"acceleration)\b",
-    re.IGNORECASE,
 )
 _FUNCTION = re.compile(r"([a-zA-Z]) ?(?:\( ?[\da-z.]{1,9} ?\))?")
 _ROOTS = re.compile(r"[a-z]_\{?1\}? ?(?P<plus>\+)? ?(?:\\cdot ?)?[a-z]_\{?2\}?")
@@ -273,7 +270,7 @@ def _counts_another(answer: Node, prompt: str) -> bool:
         return False
     if measure(unit) and measure(canonical(asked[1].split()[0]) or ""):
         return False
-    counted = re.compile(rf"\b{re.escape(unit)}(?:s|es)?\b", re.IGNORECASE)
+    counted = re.compile(rf"(?i)\b{re.escape(unit)}(?:s|es)?\b")
     return bool(counted.search(prompt)) and not counted.search(_AMONG.split(asked[1])[0])
 
 

@@ -13,10 +13,9 @@ from rlvr.verifiers.math.words import unquoted
 __all__ = ["date", "time_of_day"]
 
 _TIME = re.compile(
-    r"(\d{1,2})(?: ?(?::|h(?= ?\d)|\.(?=\d\d ?[ap])) ?([0-5]\d))?(?: ?: ?([0-5]\d))?"
+    r"(?i)(\d{1,2})(?: ?(?::|h(?= ?\d)|\.(?=\d\d ?[ap])) ?([0-5]\d))?(?: ?: ?([0-5]\d))?"
     r"(?: ?([ap])\.? ?m\.?| in the (?:(morning)|afternoon|evening))?"
     r"(?: ?o'? ?clock| ?h(?:ou)?rs?| ?h)?",
-    re.IGNORECASE,
 )
 _NAMED = {"noon": 12 * 3600, "midnight": 0, "12 noon": 12 * 3600, "12 midnight": 0}
 _MONTHS = (

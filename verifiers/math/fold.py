@@ -103,9 +103,8 @@ _BOLD_WORD = re.compile(
     r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}"
 )
 _ROWS = re.compile(
-    r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}"
+    r"(?s)\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}"
     r"(.*)\\end\s?\{\1\}",
-    re.DOTALL,
 )
 # A row break that has lost one of its two signs: \begin{matrix}1\2.
 _MATRIX_BREAK = re.compile(r"(?<!\\)\\(?=[-\d])")
@@ -320,7 +319,7 @@ _NUMERALS = swaps(
         for words in ("out of", "in")  # 3 "out of" 4
     ),
 )
-_COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
+_COMMAND = re.compile(r"(?s)\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)")
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det "
     "mod sgn cis"
@@ -362,20 +361,19 @@ _BECOMES = (
 )
 _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
 # A word between values: `2 and 3`, `x<1 or x>2`; not the `or` of `color`.
-_AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
+_AND = re.compile(r"(?i)(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])")
 # two and a half hours: one number.
 _AND_A_PART = re.compile(
-    r"\b([A-Za-z]+(?:-[A-Za-z]+)?|\d+) and "
+    r"(?i)\b([A-Za-z]+(?:-[A-Za-z]+)?|\d+) and "
     r"((?:an? |one |two |three |four |five |seven )?(?:half|quarter|third|fourth|fifth|sixth|"
     r"seventh|eighth|ninth|tenth)s?)\b",
-    re.IGNORECASE,
 )
 # 3 and 1/7 may be a number or two; the other side tells.
 _AND_A_FRACTION = re.compile(
     r"\A(-?\d+)\s{0,2}\\also\s{0,2}(\d+/\d+|\\frac ?(?:\{\d+\}|\d) ?(?:\{\d+\}|\d))"
     r"(?=\Z| ?[\"a-zA-Z])"
 )
-_JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
+_JOINED = re.compile(r"(?i) ?(,|\band\b|\bor\b) ?")
 # Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not
 # empty.
 _JOINS = {"and": r" \also ", "or": r" \either ", ",": " , "}
@@ -456,7 +454,7 @@ _SURE = re.compile(r"[+-]?(?:0|\d{1,3}(?:\.\d{3})+),\d.*|[+-]?\d+,\d+ ?\\?%")
 _GROUPS = re.compile(rf"[+-]?\d{{1,3}}(?:,\d{{3}})+{_TAIL}")
 # 3,14 in a sentence; 1,234 and (3,14) may be something else.
 _COMMA_IN_PROSE = re.compile(r"(?<![\d.,(\[{])\d+,(?!\d{3}(?!\d))\d+(?![\d,)\]}])")
-_CYRILLIC = re.compile("[а-яё]{3}", re.IGNORECASE)
+_CYRILLIC = re.compile("(?i)[а-яё]{3}")
 _POINT_IN_PROSE = re.compile(r"\d\.\d")
 
 

@@ -37,11 +37,10 @@ _MOST_FORMULAS = 400
 _MOST_READ = 4_000  # characters of formulas
 _MOST_QUANTITIES = 200
 _FORMULA = re.compile(
-    r"\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$"
+    r"(?s)\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$"
     r"|\\\((.{1,4000}?)\\\)|\\\[(.{1,4000}?)\\\]"
     r"|\\begin\{(?:align|equation|gather|aligned|split)\*?\}(.{1,4000}?)"
     r"\\end\{(?:align|equation|gather|aligned|split)\*?\}",
-    re.DOTALL,
 )
 # Words of two letters and more end a run of plain formula; names of functions do not.
 _WORD = re.compile(
@@ -76,10 +75,9 @@ _OPTION = re.compile(
 _AROUND_OPTION = re.compile(r"^(?:[\s~,:.$]|\\q?quad|\\[ ,;])+|(?:[\s~,;.?$]|\\q?quad|\\[ ,;])+$")
 # "Find $xy$", "what is the value of $f(2)$": what an equation must begin with
 _ASKED_FOR = re.compile(
-    r"\b(?:find|compute|evaluate|determine|calculate|report|give|what is|value of|elements are in)"
-    r"(?: the)?"
+    r"(?i)\b(?:find|compute|evaluate|determine|calculate|report|give|what is|value of|"
+    r"elements are in)(?: the)?"
     r"(?: exact| numerical)?(?: value)?(?: of)? (?:\$|\\\()([^$]{1,80}?)(?:\$|\\\))",
-    re.IGNORECASE,
 )
 _DERIVATIVE = re.compile(r"'|\\frac ?\{ ?d")
 _RATIO = re.compile(r"\b(\d+) to (\d+)\b")

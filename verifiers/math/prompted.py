@@ -31,13 +31,10 @@ from rlvr.verifiers.math.words import plain
 
 __all__ = ["has_other_sides", "readings"]
 
-_IN_BASE = re.compile(
-    r"\bbase\b|\bbinary|\boctal|\bhexadecimal|\bdigits\b|_\{?\d{1,2}\b", re.IGNORECASE
-)
+_IN_BASE = re.compile(r"(?i)\bbase\b|\bbinary|\boctal|\bhexadecimal|\bdigits\b|_\{?\d{1,2}\b")
 _ASKED_BASE = re.compile(
-    r"\b(?:in|to|into|as|using)\s+(?:a\s+|an\s+)?"
+    r"(?i)\b(?:in|to|into|as|using)\s+(?:a\s+|an\s+)?"
     r"(?:base[-\s]*[\\${(]*(?P<base>\d{1,2}\b|[a-z]+)|(?P<name>binary|octal|hexadecimal)\b)",
-    re.IGNORECASE,
 )
 _NAMED_BASES = {"binary": 2, "octal": 8, "hexadecimal": 16}
 _DIGITS = re.compile(r"[0-9A-Fa-f]{1,40}")
@@ -52,7 +49,7 @@ _BY = re.compile(r' ?(?:\\times|\\cdot|[ "]by[ "]|,|(?<=[\d" ])x(?= ?\d)) ?')
 _SIDE = re.compile(
     r'([\d.]{1,12}|(?:\d{1,3} ?)?\\frac ?\{\d{1,6}\} ?\{\d{1,6}\})(?: ?"?([a-z]{1,12})"?)?'
 )
-_OF_VECTOR = re.compile(r"\b(?:magnitude|norm|modulus)\b", re.IGNORECASE)
+_OF_VECTOR = re.compile(r"(?i)\b(?:magnitude|norm|modulus)\b")
 _ORDER = re.compile(
     r"\b[Ww]hich\b[^.?]{0,40}\b(?:(?P<more>larger|greater|bigger)|smaller|less|fewer)\b"
 )

@@ -82,12 +82,11 @@ _LABELLED = re.compile(
 )
 # "the answer is" 5, "it diverges to" \infty: before a value alone.
 _STATED = re.compile(
-    r'"?(?:(?:so|thus|hence|therefore),? ?)?'
+    r'(?i)"?(?:(?:so|thus|hence|therefore),? ?)?'
     r"(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s|"
     r'(?:it )?(?:(?:diverges|converges|tends|goes) to|approaches)) ?"? ?(?=[\d\\$(+-]|[A-J]\Z)',
-    re.IGNORECASE,
 )
-_MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}((?:(?!\\end).)*)\\end ?\{\1\}", re.DOTALL)
+_MATRIX = re.compile(r"(?s)\\begin ?\{([pbBvV]?matrix)\}((?:(?!\\end).)*)\\end ?\{\1\}")
 # \{x | x > 0\}, \{x \in \mathbb{R} : x \ne 1\}
 _BUILDER = re.compile(
     r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)"
@@ -99,11 +98,10 @@ _CHOICE = re.compile(
 )
 # (B) "is wrong", (B) "or" …: said of an option, and no choice of it.
 _DENIED = re.compile(
-    r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b',
-    re.IGNORECASE,
+    r'(?i)"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b',
 )
 _CHOICE_LAST = re.compile(r'([^"()]{1,40}) "?\(([A-J])\)"?')  # 5 (B)
-_OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
+_OPTION = re.compile(r"(?i)\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?")
 # Without quotes, letters are words where three stand together and not all are single: a - bc is a
 # difference.
 _LETTERS = re.compile(r"[^\W\d_]+(?:(?: |\. ?|'|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3}))[^\W\d_]+)*")
@@ -123,16 +121,14 @@ _NO_OPTION = re.compile(
 )
 # all real numbers except 0, all reals but x = 1
 _ALL_BUT = re.compile(
-    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?:"? ?[a-z])?,?'
+    r'(?i)"?(?:all )?(?:the )?real(?:s| numbers)?(?:"? ?[a-z])?,?'
     r'(?: ?"?(?:except(?: for)?|but|other than)|"? ?\\ne)"? ?'
     r"(?:[a-z] ?= ?)?(?P<gone>.+)",
-    re.IGNORECASE,
 )
 # A sentence with one of these does not simply state the value behind it.
 _DOUBT = re.compile(
-    r"\b(?:not?|never|wrong|incorrect|false|or|and|but|if|unless|least|most|about|nearly|almost|"
+    r"(?i)\b(?:not?|never|wrong|incorrect|false|or|and|but|if|unless|least|most|about|nearly|almost|"
     r"half|twice|minus|than|between)\b|n't",
-    re.IGNORECASE,
 )
 _CHINESE_DOUBT = re.compile("[不没非或约近错]|至[少多]|[大小多少低高]于|超过|两倍|一半|除了")
 _BARE_LETTER = re.compile(r"[A-Za-z] ?(?:_ ?\{?\d\}?)?")

@@ -33,28 +33,26 @@ _LITTLE = frozenset(
 )
 _REMARK = re.compile(r'[" ]{0,3}([A-Za-z][A-Za-z\'" -]{2,60})\)[" ]{0,2}')
 # Yes, they are independent
-_YES = re.compile(r'"?(yes|true|no|false)"?[,;:] ?"?([^" ;]{1,20} [^";]{1,120})"?', re.IGNORECASE)
+_YES = re.compile(r'(?i)"?(yes|true|no|false)"?[,;:] ?"?([^" ;]{1,20} [^";]{1,120})"?')
 # It is not divisible by 5, not divisible by 5, where it is asked whether it is
 _CLAIM = re.compile(
-    r'"?(?:(?:it|they|this|that|the [a-z]{3,20}|\d{1,15}) '
+    r'(?i)"?(?:(?:it|they|this|that|the [a-z]{3,20}|\d{1,15}) '
     r"(?:is|are|does|do|can|will|was|were|has|have)"
     r"(?P<short>n't)? )?(?P<no>not )?(?P<said>[^\",;]{2,60}?)[. ]{0,2}\"?",
-    re.IGNORECASE,
 )
 # They are perpendicular, The lines are perpendicular
 _SAID = re.compile(
-    r"\"?(?:it|they|this|that|he|she|(?:the|these|those|both) "
+    r"(?i)\"?(?:it|they|this|that|he|she|(?:the|these|those|both) "
     r"(?P<subject>[a-z]{3,20}(?: [a-z]{3,20})?)) (?:is|are|was|were) "
     r"(?P<said>[^\",;]{1,60}?)[. ]{0,2}\"?",
-    re.IGNORECASE,
 )
-_IN_WORDS = re.compile(r"(?<!\\)\b[a-z]{3}", re.IGNORECASE)
+_IN_WORDS = re.compile(r"(?i)(?<!\\)\b[a-z]{3}")
 _ASKS_WHETHER = re.compile(
     r"(?:\A|[.!?\n]\s{0,4})(?:Is|Are|Does|Do|Can|Will|Was|Were|Has|Have) (?![^?]{0,200} or )"
     r"[^?.\n]{3,200}\?\s{0,4}\Z"
 )
 _TOKEN = re.compile(r"[^\W_]+")
-_DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|cannot|impossible)\b|n't", re.IGNORECASE)
+_DENIAL = re.compile(r"(?i)\b(?:not|no|never|neither|nor|cannot|impossible)\b|n't")
 _HEDGES = frozenset(
     "but or if unless only maybe perhaps possibly sometimes except when yes true false".split()
 )

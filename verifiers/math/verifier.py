@@ -52,22 +52,20 @@ _BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _NOTHING = Decision(False, "unreadable: nothing but punctuation")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
 # What a prompt says whose answer may be rounded, or a set of solutions.
-_ROUNDS = re.compile(r"\b(?:round|nearest|approx|estimat|about|decimal|significant)", re.IGNORECASE)
+_ROUNDS = re.compile(r"(?i)\b(?:round|nearest|approx|estimat|about|decimal|significant)")
 _FOR_SETS = re.compile(
-    r"\A(?!.*\b(?:how many|number of)\b).*\b(?:solv|solution|roots?\b|zeros?\b|sets?\b|values\b|"
-    r"satisf|(?:find|determine) all\b|for which\b)",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)\A(?!.*\b(?:how many|number of)\b).*\b(?:solv|solution|roots?\b|zeros?\b|sets?\b|"
+    r"values\b|satisf|(?:find|determine) all\b|for which\b)",
 )
 _ASKS_POINT = re.compile(
-    r"\b(?:point|coordinates|interval|vertex|midpoint|reflection|ordered pair)\b", re.IGNORECASE
+    r"(?i)\b(?:point|coordinates|interval|vertex|midpoint|reflection|ordered pair)\b"
 )
 _ASKS_ORDER = re.compile(
-    r"\b(?:least to greatest|greatest to least|(?:small|low|short|light)est to|"
+    r"(?i)\b(?:least to greatest|greatest to least|(?:small|low|short|light)est to|"
     r"(?:larg|high|long|heavi)est to|(?:a|de)scending|(?:in|de)creasing order)\b",
-    re.IGNORECASE,
 )
 _SEVERAL = frozenset(("list", "set", "()"))
-_OF_PARTS = re.compile(r"\(a\).*\(b\)", re.DOTALL)
+_OF_PARTS = re.compile(r"(?s)\(a\).*\(b\)")
 
 
 _Stated: TypeAlias = tuple[Extraction, str]

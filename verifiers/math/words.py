@@ -83,9 +83,7 @@ _LARGE = (
 """A scale, its size, and what is too many of it."""
 # two hundred and five, twenty-one: two words and more.
 _SPOKEN_WORD = f"(?:{'|'.join((*_ONES, *_TENS, *(name for name, _, _ in _LARGE)))})"
-_SPOKEN = re.compile(
-    rf"\b{_SPOKEN_WORD}(?:(?:\s|-|\sand\s){_SPOKEN_WORD}){{1,12}}\b", re.IGNORECASE
-)
+_SPOKEN = re.compile(rf"(?i)\b{_SPOKEN_WORD}(?:(?:\s|-|\sand\s){_SPOKEN_WORD}){{1,12}}\b")
 _CHINESE_DIGITS = dict(zip("零一二三四五六七八九〇两兩", (*range(10), 0, 2, 2), strict=True))
 _CHINESE_TENS = {"十": 10, "百": 100, "千": 1000}
 _CHINESE_SECTIONS = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
