@@ -27,7 +27,7 @@ _MONTH = {name[:length]: at for at, name in enumerate(_MONTHS, 1) for length in 
 _DATE_WORD = re.compile(r"[A-Za-z]+|\d+")
 _DATE = re.compile(r"[A-Za-z0-9 ,.]{5,40}")
 _ISO = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
-_FILLERS = frozenset(("of", "on", "the", "st", "nd", "rd", "th"))
+_FILLERS = frozenset("of on the st nd rd th".split())
 
 
 def time_of_day(text: str) -> Clock | None:

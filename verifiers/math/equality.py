@@ -49,7 +49,7 @@ from rlvr.verifiers.math.latex.values import Undefined
 __all__ = ["OF_TERMS", "same", "same_operation"]
 
 # Letters that customarily count: k\pi and n\pi are then the same family.
-_PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
+_PARAMETERS = frozenset("k n m l j ell".split())
 # C, c, C_1: constants of integration of a reference.  An answer may choose more letters for its
 # own.
 _ARBITRARY = re.compile(r"[Cc](?:_\{[0-9]\})?")

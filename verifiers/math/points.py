@@ -32,6 +32,7 @@ from rlvr.verifiers.math.latex.tree import (
     Node,
     TooLarge,
     Unreadable,
+    calls,
     free_symbols,
     has,
     minus,
@@ -66,8 +67,8 @@ _COUNTS = (40, 12, 100, 6)
 fractions mean nothing there, and cost most."""
 _TRIES = 120
 """Random points that are looked at for so many that both sides have a value at."""
-_STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
-_PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
+_STEPPED = frozenset("abs floor ceil sgn max min".split())
+_PERIODIC = frozenset("sin cos tan cot sec csc".split())
 _OF_WHOLE_NUMBERS = frozenset(("binom", "perm", "gcd", "lcm"))
 _CALCULUS = ("int", "lim", "diff")
 # A ball counts as zero from 160 bits on, a third of 480: that of a root is far narrower.
@@ -121,7 +122,7 @@ def is_analytic(node: Node) -> bool:
     return all(map(is_analytic, node.args))
 
 
-_ANALYTIC = frozenset(("sym", "add", "mul", "neg", "div", "deg", "apply"))
+_ANALYTIC = frozenset("sym add mul neg div deg apply".split())
 _ENTIRE = frozenset("sin cos tan cot sec csc sinh cosh tanh coth sech csch".split())
 _POSITIVE = (EULER, PI)
 
@@ -370,7 +371,7 @@ def _middle(x: Number) -> Number:
 
 
 def _is_periodic(node: Node) -> bool:
-    return any(below.op == "call" and below.value in _PERIODIC for below in walk(node))
+    return calls(node, *_PERIODIC)
 
 
 _STEPS_ASIDE = tuple(fmpq(sign, by) for by in (3, 10**9, 10**25) for sign in (1, -1))

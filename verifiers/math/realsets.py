@@ -35,7 +35,7 @@ from rlvr.verifiers.math.solving import solution
 
 __all__ = ["End", "Piece", "is_condition", "is_set", "same_set"]
 
-_KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
+_KINDS = frozenset("rel union intersection minus builder numbers".split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ _VECTORS = frozenset(("()", "matrix", "[]"))
 _RELATION = re.compile(r"[=<>]|\\(?:le|ge|ne|equiv)(?![a-zA-Z])")
 _INDEXED = re.compile(r"(.+)_\{([a-z](?:,[a-z])*)\}")
 _MINUS_ONE = neg(num(1))
-_INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
+_INTERVALS = frozenset("() (] [) [] union meet minus".split())
 
 
 def has_exact_value(form: Form) -> bool:

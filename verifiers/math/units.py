@@ -316,7 +316,7 @@ _TWO_WORDS = re.compile(
     r"\b(electron|light|astronomical|nautical|mm)[ -](volt|year|unit|mile|Hg)(?=s?\b)"
 )
 _JOINED = {"astronomical": "-", "nautical": "-"}
-_IGNORED = frozenset(("a", "an", "the", "of", "all", "there", ".", "*", "·", "(", ")"))
+_IGNORED = frozenset("a an the of all there . * · ( )".split())
 _LIKE_NUMBERS = tuple("fold uple illion illions illiard th ths score gross pair ly".split())
 _MOST_WORDS = 8
 _LONGEST = 60

@@ -65,7 +65,7 @@ _QUADRATURE_ENDS = fmpq(7, 2)  # e^-26 from those of the stretch
 # Shorter fractions are not measured: 1,400² bits are less than a step.
 _SHORT_BITS = 1_400
 # They come so close to their limit that they seem to be it: tanh 30 = 1 - 2·10^-26.
-_SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
+_SATURATED = frozenset("tanh coth arctan arccot arcsec arccsc".split())
 _SATURATED_AT = 4, 20  # magnitudes: from where on it counts, and where it is too large
 _BITS_A_STEP = 2_000_000  # squared: reducing a fraction takes the product of its lengths
 # In units of an addition, about 5 µs.

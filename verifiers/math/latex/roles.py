@@ -18,7 +18,7 @@ from rlvr.verifiers.math.latex.tree import BINDERS, Node, call, free_symbols, ha
 __all__ = ["free_letters", "may_apply", "settle_roles"]
 
 # × is the cross product, which the parser makes an application of.
-_ALWAYS = frozenset(("×", "f", "Phi", "Gamma", "zeta", "Var", "Cov", "Pr"))
+_ALWAYS = frozenset("× f Phi Gamma zeta Var Cov Pr".split())
 _MOSTLY = frozenset("F g G P E".split())
 """Functions, unless the same letter also stands alone and all brackets behind it hold sums:
 P(1+r) and P + Pr."""
