@@ -66,7 +66,7 @@ TASKS = {
     "one is a row": (
         changed(Words, tasks=lambda self: [task(), "p"]),
         "tasks-raise",
-        "UsageError: Broken.tasks() gave 'p' at 1",
+        "UsageError: Broken.tasks(), number 1, gave str 'p'",
     ),
     "they come out differently": (
         changed(Words, tasks=lambda self: [task(reference=calls())]),

@@ -287,9 +287,8 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
     # cents per ounce
     is_price = unit in _MONEY and any(f"{unit} / " in name for name in named if name)
     is_same = measure(unit) in set(map(measure, due)) - {None}  # kph is km/h
-    return (
-        is_price or is_same or not due.isdisjoint((unit, unit.partition(" ")[0]))
-    )  # cups of sugar
+    is_due = not due.isdisjoint((unit, unit.partition(" ")[0]))  # cups of sugar are cups
+    return is_price or is_same or is_due
 
 
 def _is_whole(node: Node) -> bool:
