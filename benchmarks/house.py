@@ -6,8 +6,7 @@ A token is one of Python's own, without comments, docstrings and layout.  A room
 `rlvr/`, or a folder of the root.  A broad handler catches `Exception` or all, and does not raise
 again.  A vague name says that there is a thing (`found`, `other`, `given`) and not what it is;
 functions named by a participle (`_joined`) are those that are no property.  How many files and
-functions a job passes is counted by `benchmarks.walk`.  With --suite `make test` runs too, for its
-CPU time.
+functions a job passes is counted by `benchmarks.walk`.
 """
 
 import argparse
@@ -15,9 +14,7 @@ import ast
 import io
 import platform
 import re
-import resource
 import subprocess
-import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Set
@@ -51,7 +48,9 @@ PROPERTY = re.compile(r"^ *@(?:\w+\.)?given\(|^class \w+\(.*RuleBasedStateMachin
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", action="store_true", help="run `make test` too")
+    parser.add_argument(
+        "--suite-cpu-s", help="CPU seconds of `make test`, user and system, as `time` gave them"
+    )
     options = parser.parse_args()
     rooms: dict[str, Counter[str]] = defaultdict(Counter)
     style, places = Counter[str](), defaultdict[str, set[str]](set)
@@ -71,7 +70,6 @@ def main() -> None:
     properties = sum(len(PROPERTY.findall(text)) for text in test_files)
     folders = {name.split("/")[1] for name in listed("rlvr") if name.count("/") > 1}
     integer, scored, step = map(length, walks().values())
-    suite = f"{cpu_of_the_suite():,.0f}" if options.suite else "not run"
     pages = [page for page in Path("docs").rglob("*.md") if page.name != "house.md"]
     pages += map(Path, ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
     words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
@@ -95,7 +93,7 @@ def main() -> None:
         ("… `rlvr score` of three rows", scored, "29 · 228", "20 · 140"),
         ("… a GRPO step", step, "47 · 435", "30 · 300"),
         ("files to add an algorithm; a sampler; a language", files_to_add(), "9; 9; 8", "1; 2; 1"),
-        ("CPU s of `make test`", suite, "515", "260"),
+        ("CPU s of `make test`", options.suite_cpu_s or "not run", "515", "260"),
         ("properties and state machines in the tests", properties, "34", "150"),
         ("tokens of tests", f"{tests:,}", "409,000", "300,000"),
         ("words of docs", f"{words:,}", "–", "40,000"),
@@ -123,14 +121,6 @@ def files_to_add() -> str:
         if row.startswith(f"| {kind} |")
     )
     return "; ".join(map(str, counts))
-
-
-def cpu_of_the_suite() -> float:
-    """Seconds of CPU that `make test` takes, of all its processes that have ended."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(["make", "test"], stdout=sys.stderr, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def listed(*tops: str) -> list[str]:
