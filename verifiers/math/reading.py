@@ -127,8 +127,8 @@ _ALL_BUT = re.compile(
 )
 # A sentence with one of these does not simply state the value behind it.
 _DOUBT = re.compile(
-    r"(?i)\b(?:not?|never|wrong|incorrect|false|or|and|but|if|unless|least|most|about|nearly|almost|"
-    r"half|twice|minus|than|between)\b|n't",
+    r"(?i)\b(?:not?|never|wrong|incorrect|false|or|and|but|if|unless|least|most|about|nearly|"
+    r"almost|half|twice|minus|than|between)\b|n't",
 )
 _CHINESE_DOUBT = re.compile("[不没非或约近错]|至[少多]|[大小多少低高]于|超过|两倍|一半|除了")
 _BARE_LETTER = re.compile(r"[A-Za-z] ?(?:_ ?\{?\d\}?)?")
