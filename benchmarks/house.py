@@ -45,6 +45,11 @@ NO_PARTICIPLES = re.compile(
 )
 PROPERTY = re.compile(r"^ *@(?:\w+\.)?given\(|^class \w+\(.*RuleBasedStateMachine", re.MULTILINE)
 
+SEE_ALSO = """
+Of slips in the code the tests notice the share in [contributing](../CONTRIBUTING.md); the speed
+beside 547d904 stands, where it was measured, in [benchmarks](benchmarks/README.md).
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -76,7 +81,9 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     print("# The house\n")
     below, python = commit.stdout.strip(), platform.python_version()
-    print(f"`python -m benchmarks.house`, {date.today()}, Python {python}, on commit {below}.\n")
+    flags = f" --suite-cpu-s {options.suite_cpu_s}" if options.suite_cpu_s else ""
+    called = f"python -m benchmarks.house{flags}"
+    print(f"`{called}`, {date.today()}, Python {python}, on commit {below}.\n")
     print("| | now | 547d904 | aim |\n|---|--:|--:|--:|")
     for what, value, before, aim in (
         ("code tokens", f"{total['tokens']:,}", "553,000", "500,000"),
@@ -99,10 +106,7 @@ def main() -> None:
         ("words of docs", f"{words:,}", "–", "40,000"),
     ):
         print(f"| {what} | {value} | {before} | {aim} |")
-    print(
-        "\nOf slips in the code the tests notice the share in [contributing](../CONTRIBUTING.md);"
-    )
-    print("the speed beside 547d904 is in each table of [benchmarks](benchmarks/README.md).\n")
+    print(SEE_ALSO)
     print("| room | files | lines of code | tokens | a line |\n|---|--:|--:|--:|--:|")
     for name, size in sorted(rooms.items(), key=lambda item: -item[1]["tokens"]):
         a_line = size["tokens"] / max(1, size["code"])
