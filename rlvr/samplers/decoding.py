@@ -31,6 +31,7 @@ from rlvr.samplers.preallocated_cache import (
     Room,
     admit,
     attends_to_all,
+    cache_argument,
     cache_for_prompts,
     fit,
     move,
@@ -177,6 +178,7 @@ class Decoding:
         self._autocast, self._max_rows, self._max_tokens = autocast, max_rows, max_tokens
         self._end_ids = tokenization.end_ids_with(sampling.stop)
         self._parameters = inspect.signature(model.forward).parameters
+        self._cache_argument = cache_argument(model)
         # A mask of numbers that are added is what such attention
         # takes as it is; others make theirs of zeros and ones.
         plain = attends_to_all(model.config) and (
@@ -660,9 +662,8 @@ class Decoding:
         # Models without such an argument count positions themselves.
         if "position_ids" in self._parameters:
             keep["position_ids"] = positions
-        out = self._model(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **keep
-        )
+        keep[self._cache_argument] = cache
+        out = self._model(input_ids=ids, attention_mask=mask, use_cache=True, **keep)
         logits: Tensor = out.logits[:, -1]
         return logits
 

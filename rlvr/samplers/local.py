@@ -7,7 +7,6 @@ finished rollout's place in the batch at once.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import DecodeResult, Decoding, possible_end_tokens
-from rlvr.samplers.preallocated_cache import Room, preallocated_cache
+from rlvr.samplers.preallocated_cache import Room, cache_argument, preallocated_cache
 from rlvr.samplers.protocol import (
     MAX_TOKENS_IN_FLIGHT,
     Begun,
@@ -88,11 +87,10 @@ class LocalSampler(TokenSampler):
     ) -> None:
         require_whole("max_rows", max_rows, 1)
         require_whole("max_tokens_in_flight", max_tokens_in_flight, 1)
-        if "past_key_values" not in inspect.signature(model.forward).parameters:
+        if not cache_argument(model):
             raise UsageError(
-                f"{type(model).__name__} does not keep its state in past_key_values, as models "
-                "with attention do, so the local sampler cannot use it; choose another model or "
-                "sampler"
+                f"{type(model).__name__} takes neither cache nor past_key_values, as models with "
+                "attention do, so the local sampler cannot use it; choose another model or sampler"
             )
         preallocated_cache(model.config, Room())  # refuses layers that it does not know
         self.model = model if dtype is None else _copy_model(model, dtype)

@@ -16,6 +16,7 @@ itself.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -42,6 +43,7 @@ __all__ = [
     "Room",
     "admit",
     "attends_to_all",
+    "cache_argument",
     "cache_for_prompts",
     "fit",
     "move",
@@ -267,6 +269,17 @@ class _StateAndKeysLayer(_StateLayer, PreallocatedLayer):
 
 
 _BOTH: Final = (LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer)
+
+
+def cache_argument(model: torch.nn.Module) -> str:
+    """The argument of the model's `forward` that takes a cache: `cache` since transformers 5.24,
+    before that and in models of others `past_key_values`; "" if it takes none.
+
+    Args:
+        model: of transformers.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    return next((name for name in ("cache", "past_key_values") if name in parameters), "")
 
 
 def preallocated_cache(config: PretrainedConfig, room: Room) -> Cache:

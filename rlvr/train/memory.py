@@ -25,7 +25,7 @@ from rlvr.collect.cursor import Cursor
 from rlvr.data.hub import at_once
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import evaluation_mode
-from rlvr.samplers.preallocated_cache import cache_for_prompts
+from rlvr.samplers.preallocated_cache import cache_argument, cache_for_prompts
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.loading import model_of_config
@@ -312,7 +312,8 @@ def _count_cached(policy: Policy, tokens: int) -> int:
         evaluation_mode(model),
         torch.autocast(policy.device.type, policy.autocast, enabled=enabled),
     ):
-        model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+        base = model.base_model
+        base(input_ids=ids, use_cache=True, **{cache_argument(base): cache})
     # Any tensor of a layer: recurrent models keep other states than keys and values.
     tensors = [
         value

@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from rlvr.samplers.preallocated_cache import cache_argument
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.batches import Padded, pad
 
@@ -143,9 +144,9 @@ def hidden_states_sharing_prompts(
 def _read(
     model: PreTrainedModel, cache: object, ids: Int[Tensor, "B L"], **places: Tensor | None
 ) -> Float[Tensor, "B L H"]:
-    states: Tensor = model.base_model(
-        input_ids=ids, past_key_values=cache, use_cache=True, **places
-    ).last_hidden_state
+    base = model.base_model
+    kept = {cache_argument(base): cache}
+    states: Tensor = base(input_ids=ids, use_cache=True, **kept, **places).last_hidden_state
     return states
 
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from rlvr.errors import RlvrError
 from rlvr.samplers.local import LocalSampler
-from rlvr.samplers.preallocated_cache import PreallocatedLayer
+from rlvr.samplers.preallocated_cache import PreallocatedLayer, cache_argument
 from rlvr.samplers.protocol import Request, Sampler, Sampling, TokenRow
 from rlvr.samplers.token_sampling import allowed_tokens
 from rlvr.samplers.tokenization import Tokenization
@@ -493,16 +493,22 @@ def test_other_kinds_of_models_agree_with_their_full_forward(kind, full_logprobs
                 )
 
 
-def test_a_model_without_a_cache_of_keys_is_refused():
-    """Mamba2 keeps `cache_params`: without them every token would be drawn as if it were the first."""
-    config = transformers.Mamba2Config(
-        vocab_size=23,
-        hidden_size=32,
-        num_hidden_layers=1,
-        head_dim=16,
-        num_heads=4,
-        state_size=8,
-        n_groups=1,
+def test_a_model_without_a_cache_is_refused(monkeypatch):
+    """Without one every token would be drawn as if it were the first."""
+    policy = Policy(
+        AutoModelForCausalLM.from_config(OTHERS["no positions"]), character_tokenizer("ab")
     )
-    policy = Policy(AutoModelForCausalLM.from_config(config), character_tokenizer("ab"))
-    assert "Mamba2ForCausalLM does not keep its state in past_key_values" in refusal(policy.sampler)
+    monkeypatch.setattr(type(policy.model), "forward", lambda self, input_ids: None)
+    assert "BloomForCausalLM takes neither cache nor past_key_values" in refusal(policy.sampler)
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values", ""])
+def test_the_cache_is_given_by_the_name_that_the_model_has(name):
+    """transformers 5.24 renamed it."""
+    model = torch.nn.Module()
+    model.forward = {
+        "cache": lambda input_ids, cache=None: None,
+        "past_key_values": lambda input_ids, past_key_values=None: None,
+        "": lambda input_ids: None,
+    }[name]
+    assert cache_argument(model) == name
