@@ -167,9 +167,11 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         if isinstance(answer, Verdict) or answer.method != "bare":
             return answer
         paragraphs = _PARTS.split(answer.text)
-        queries = [text for text in paragraphs if not _PROSE.fullmatch(text)]
-        is_kept = withdraws(" ".join(text for text in paragraphs if _PROSE.fullmatch(text)))
-        return answer if is_kept else answer._replace(text="\n\n".join(queries) or answer.text)
+        prose = [part for part in paragraphs if _PROSE.fullmatch(part)]
+        queries = [part for part in paragraphs if not _PROSE.fullmatch(part)]
+        if not queries or withdraws(" ".join(prose)):
+            return answer
+        return answer._replace(text="\n\n".join(queries))
 
     def read(self, reference: object) -> _Known:
         """The fillings, and the rows of the reference query on each.
