@@ -89,8 +89,10 @@ _PROLOGUE: Final = re.compile(
     re.IGNORECASE,
 )
 _PARTS: Final = re.compile(r"\n[ \t]*\n|(?<=:)\n")
-# "The query is:" and "This query counts the names."
-_PROSE: Final = re.compile(r"\s*[A-Z][a-z]++\b[^;]*(?<=[A-Za-z)])[.:!]\s*")
+# "The query is:" and "This query counts the names."; "Or SELECT 2." is a second query
+_PROSE: Final = re.compile(
+    r"(?![^;]*\b(?i:select\b|values\s*\())\s*[A-Z][a-z]++\b[^;]*(?<=[A-Za-z)])[.:!]\s*"
+)
 _NO_SQL: Final = ("syntax error", "incomplete input", "unrecognized token")
 _DATE_FUNCTIONS: Final = frozenset(
     "date time datetime julianday unixepoch strftime timediff".split()
