@@ -76,13 +76,16 @@ def main(spec: SlotMessage, channel_fd: int, results_fd: int) -> None:
     """
     # calls back and forth take a dozen frames each
     sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))
-    # it is not read
-    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
     session = SuiteRun(spec, Remote(channel_fd), results_fd)
     if _READS_OUTPUT.search(spec["setup"] + "\n" + spec["test"]):
         session.remote.refused = "the tests read what the program prints, or replace parts of it"
 
     def run() -> None:
+        try:
+            # what tests print is not read
+            sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+        except OSError as error:  # the machine's fault, which must not cost the policy
+            session.broken(f"{os.devnull} cannot be opened here: {error.strerror}")
         session.install()
         _style(spec["style"])(session)
         session.finish()

@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -275,6 +277,29 @@ def test_a_test_that_swallows_everything_does_not_pass_without_a_program(guests)
 def test_results_are_read_strictly(data, expected):
     """Up to the first line that is none."""
     assert read_suite_cases(data) == expected
+
+
+def test_a_machine_without_dev_null_is_no_fault_of_the_program():
+    """Else the tests' process would end before it has begun, and each hidden test would count as
+    one that the program did not pass."""
+    script = (
+        "import os, sys\n"
+        "os.devnull = '/proc/nowhere/null'\n"
+        "from rlvr.sandbox.guest import suite\n"
+        "spec = dict(style='asserts', test='assert f(1)', setup='', entry_point=None, "
+        "module=['solution'], stop=False)\n"
+        "suite.main(spec, int(sys.argv[1]), 1)"
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ended = subprocess.run(
+            [sys.executable, "-c", script, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            check=True,
+        )
+    fault = "/proc/nowhere/null cannot be opened here: No such file or directory"
+    assert read_suite_cases(ended.stdout) == SuiteResults(ours=fault)
 
 
 @pytest.mark.slow
