@@ -39,6 +39,7 @@ __all__ = [
     "as_verifier",
     "describe_returned",
     "is_async",
+    "is_chat",
     "plain",
     "plain_reference",
     "read_reference",
@@ -101,7 +102,7 @@ class Task:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
             raise TypeError(f"Task.id is {self.id!r}; it must be a non-empty string")
-        if not isinstance(self.prompt, str) and not _is_chat(self.prompt):
+        if not isinstance(self.prompt, str) and not is_chat(self.prompt):
             raise TypeError(
                 f"task {self.id!r}: prompt is {brief(self.prompt)}; it must be a string or a "
                 "non-empty list of "
@@ -595,7 +596,12 @@ class Group:
                 )
 
 
-def _is_chat(prompt: object) -> bool:
+def is_chat(prompt: object) -> bool:
+    """Whether a prompt is a list of chat messages, each with its role and content.
+
+    Args:
+        prompt: any value.
+    """
     return (
         isinstance(prompt, Sequence)
         and len(prompt) > 0

@@ -44,15 +44,18 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """True for finite numbers of Python and numpy; False for True and False.
+    """True for numbers of Python and numpy that are finite as a float, which 10**400 is not; False
+    for True and False.
 
     Args:
         value: any value.
     """
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
-    # not math.isfinite: it fails for 10**400
-    return bool(-math.inf < value < math.inf)  # type: ignore[operator]
+    try:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    except OverflowError:  # 10**400
+        return False
 
 
 def require_whole(

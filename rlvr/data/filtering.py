@@ -302,8 +302,9 @@ class _Tasks:
         key = key_of_task(row, task_id, prompt, None if is_rollout else number)
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = len(self)
+            # First what can fail: a row that is left out has no place.
             task = Kept(task_id, prompt, row["reference"], self._meta(row, number, is_rollout))
+            place = self._places[key] = len(self)
             self._starts.append(self._file.tell())
             self._file.write(_pickle_task(task))
             self.ids.append(task_id)

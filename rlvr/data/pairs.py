@@ -25,7 +25,7 @@ from rlvr.data.lines import Line, Row
 from rlvr.data.overlap import digest_of
 from rlvr.data.rows import read_whole, usable
 from rlvr.errors import DataError, brief
-from rlvr.types import Outcome, Prompt
+from rlvr.types import Outcome, Prompt, is_chat
 from rlvr.validate import is_number, require_number, require_one_of, require_whole
 
 __all__ = [
@@ -489,7 +489,7 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate, int]:
         # A digest tells equal completions without keeping them.
         digest_of([text]),
         outcome,
-        length if isinstance(length, int) else 0,
+        int(length) if is_number(length) else 0,
         None if answer is None else digest_of([str(answer)]),
         float(value) if is_number(value) else float(outcome is Outcome.CORRECT),
         float(total) if is_number(total) else None,
@@ -732,7 +732,7 @@ def _split(row: Row, where: str) -> tuple[Prompt, str, str]:
             _text(chosen, prompt, "chosen", where),
             _text(rejected, prompt, "rejected", where),
         )
-    if not (_is_chat(chosen) and _is_chat(rejected)):
+    if not (is_chat(chosen) and is_chat(rejected)):
         raise DataError(
             f"{where} has no prompt; only conversations can go without, as both begin with it"
         )
@@ -763,7 +763,7 @@ def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
         return value
     if (
         not isinstance(prompt, str)
-        and _is_chat(value)
+        and is_chat(value)
         and len(value) == 1
         and value[0].get("role") == "assistant"
     ):
@@ -792,17 +792,4 @@ def _number(
 
 
 def _is_prompt(value: object) -> bool:
-    return isinstance(value, str) or _is_chat(value)
-
-
-def _is_chat(value: object) -> bool:
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and bool(value)
-        and all(map(_is_message, value))
-    )
-
-
-def _is_message(value: object) -> bool:
-    return isinstance(value, Mapping) and "role" in value and "content" in value
+    return isinstance(value, str) or is_chat(value)

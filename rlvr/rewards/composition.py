@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 from rlvr.display import settings, show_number
@@ -41,6 +40,7 @@ from rlvr.types import (
     verified,
     verifies_async,
 )
+from rlvr.validate import is_number
 from rlvr.workers.loops import finish
 
 __all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
@@ -117,7 +117,7 @@ class Reward(ABC):
 
     def __mul__(self, factor: float) -> Reward:
         # An infinite factor times a value of 0 would be NaN, and no bounds could be given.
-        if not _is_number(factor) or not math.isfinite(factor):
+        if not _is_number(factor):
             factor_text = str(factor) if isinstance(factor, Reward) else brief(factor)
             raise UsageError(
                 f"{factor_text} * {self}: a reward is scaled by a finite number; to multiply two, "
@@ -163,9 +163,7 @@ class Reward(ABC):
         Raises:
             UsageError: the limits are not finite or not in order.
         """
-        if not (_is_number(low) and _is_number(high)) or not (
-            math.isfinite(low) and math.isfinite(high) and low <= high
-        ):
+        if not (_is_number(low) and _is_number(high) and low <= high):
             raise UsageError(
                 f"{self} clipped to [{low!r}, {high!r}]: the limits must be finite numbers and in "
                 f"order"
@@ -705,7 +703,7 @@ def _check_value(leaf: _Leaf, value: object, task: Task) -> float:
 def _as_reward(other: Reward | float) -> Reward:
     if isinstance(other, Reward):
         return other
-    if not _is_number(other) or not math.isfinite(other):
+    if not _is_number(other):
         raise UsageError(
             f"{brief(other)} cannot be added to a reward; a reward or a finite number can"
         )
@@ -713,9 +711,8 @@ def _as_reward(other: Reward | float) -> Reward:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a real number, numpy's included.  Booleans count: a part may return
-    `text.isascii()`."""
-    return isinstance(value, Real)
+    """Whether a value is a finite number.  Booleans count: a part may return `text.isascii()`."""
+    return isinstance(value, bool) or is_number(value)
 
 
 def _bracket(reward: Reward, *looser: type[Reward]) -> str:

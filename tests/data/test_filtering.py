@@ -322,6 +322,16 @@ def test_a_bad_row_is_one_clear_error(bad: dict, message: str):
         filter_tasks([{"prompt": "p", "reference": 1, **bad}])
 
 
+def test_a_row_that_is_left_out_is_no_task():
+    """The rows of its task that can be used are counted, and nothing else."""
+    good = rollouts("a", "cw")
+    out = []
+    [kept] = filter_rows(
+        [good[0] | {"meta": 5}, *good], left_out=lambda line, why: out.append(line.number)
+    )
+    assert (kept.id, kept.correct, kept.scored, out) == ("a", 1, 2, [1])
+
+
 def test_prompts_of_another_name_have_to_be_named():
     """Nothing is held against a test set unseen."""
     rows = [{"question": "Why is it so?", "reference": 1}]

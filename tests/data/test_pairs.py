@@ -311,6 +311,14 @@ def test_pairs_are_labels_too(tmp_path: Path):
     ]
 
 
+@pytest.mark.parametrize("column", ["total", "value", "length_tokens"])
+def test_a_number_that_no_float_holds_is_as_if_it_were_missing(tmp_path: Path, column: str):
+    """JSON has whole numbers of any length."""
+    rows = [row("a", "x", "correct"), row("a", "y", "wrong")]
+    path = written(tmp_path / "s.jsonl", [{**one, column: 10**400} for one in rows])
+    assert len(list(preference_rows(path, PairRules())[0])) == 1
+
+
 def test_rows_without_a_prompt_or_an_outcome_are_refused(tmp_path: Path):
     """There would be nothing to train on."""
     with pytest.raises(DataError, match="no column 'outcome'"):

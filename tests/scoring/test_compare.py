@@ -281,6 +281,8 @@ def test_options_that_choose_tasks_are_no_difference(two, tmp_path, capsys):
         ({"outcome": "good"}, "outcome is 'good'; it is one of correct"),
         ({"outcome": []}, "outcome is []; it is one of correct"),
         ({"total": 10**400}, "must be a finite number"),
+        ({"task": "row", "prompt": 5}, "row 1: the prompt is int 5; it must be a text, or a list"),
+        ({"task": "row", "prompt": [[1]]}, "row 1: the prompt is list [[1]]; it must be a text"),
         ({"config": "{}"}, "config is '{}'; it must be an object"),
         ({"length_tokens": "many"}, "the length_tokens of row 1 is 'many'; it must be a finite"),
     ],

@@ -16,10 +16,10 @@ from rlvr.data.files import read_bounded
 from rlvr.data.lines import Row
 from rlvr.data.rows import read_whole
 from rlvr.display import show_value
-from rlvr.errors import DataError
+from rlvr.errors import DataError, brief
 from rlvr.scoring.identity import Identity, read_identity
 from rlvr.text import prompt_text
-from rlvr.types import JsonObject, Outcome
+from rlvr.types import JsonObject, Outcome, is_chat
 
 __all__ = ["Results", "TaskScores", "read_labels", "read_results"]
 
@@ -247,7 +247,12 @@ def _key(row: Row, path: Path, number: int) -> tuple[str, str | None]:
         )
     name, prompt = str(row["task"]), row.get("prompt")
     if prompt and name in ("row", str(row.get("id"))):
-        name = prompt if isinstance(prompt, str) else prompt_text(prompt)
+        if not (isinstance(prompt, str) or is_chat(prompt)):
+            raise DataError(
+                f"{path}, row {number}: the prompt is {brief(prompt)}; it must be a text, or a "
+                "list of chat messages"
+            )
+        name = prompt_text(prompt)
     if "reference" not in row:
         return name, None
     reference = row["reference"]
