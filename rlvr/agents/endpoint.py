@@ -597,13 +597,12 @@ class _Completion:
             with self._episode.asking():
                 await self._complete(receive, writer)
         except (Refused, RlvrError) as error:
-            if not writer.began:
-                raise
-            refused = error if isinstance(error, Refused) else _refusal_of(error)
-            if refused is None:
+            # Never the refusal as a local here: see `Application._refusal`.
+            body = _body_of(error) if writer.began else None
+            if body is None:
                 raise
             # The status is sent already: the error is the last event.
-            await writer.write(b"event: error\ndata: %s\n\n" % _error(refused).body, more=False)
+            await writer.write(b"event: error\ndata: %s\n\n" % body, more=False)
         finally:
             if writer.began:
                 self.status = 200
@@ -658,6 +657,12 @@ def _error(refused: Refused) -> WholeResponse:
     """An error in one form that clients of all wires read."""
     body = json.loads(openai_error(refused).body)
     return json_response({"type": "error", **body}, refused.status)
+
+
+def _body_of(error: Refused | RlvrError) -> bytes | None:
+    """What a caller is sent of an exception, None if it is a bug."""
+    refused = error if isinstance(error, Refused) else _refusal_of(error)
+    return None if refused is None else _error(refused).body
 
 
 def _choices(answers: Sequence[_Answer]) -> list[dict[str, object]]:

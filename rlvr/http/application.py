@@ -319,11 +319,9 @@ class Application:
                 await response(scope, receive, send)
             # Of the handler, and of sending its response.
             except Exception as error:
-                refused = error if isinstance(error, Refused) else self._refusal_of(error)
-                if refused is None:
+                response = self._refusal(error)
+                if response is None:
                     raise
-                self.state.metrics.count("rlvr_rejected_total", reason=refused.reason)
-                response = self._error(refused)
                 await response(scope, receive, send)
         except (ClientDisconnect, Left) as left:
             # A caller that does not read is disconnected, and its bytes are given up.
@@ -339,6 +337,18 @@ class Application:
             with suppress(Left):
                 await response(scope, receive, send)
         return response
+
+    def _refusal(self, error: Exception) -> WholeResponse | None:
+        """The response to a request that raised this; None if that is no refusal.
+
+        A function of its own: were the refusal a local where it was caught, it and that frame would
+        be a cycle, which holds the body until the garbage collector comes.
+        """
+        refused = error if isinstance(error, Refused) else self._refusal_of(error)
+        if refused is None:
+            return None
+        self.state.metrics.count("rlvr_rejected_total", reason=refused.reason)
+        return self._error(refused)
 
     def _error(self, refused: Refused) -> WholeResponse:
         response = self._errors(refused)
