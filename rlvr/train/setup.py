@@ -273,8 +273,10 @@ def device_of(device: str) -> torch.device:
             )
         device = f"cuda:{local}"
     try:
-        # An empty tensor: the shortest way to ask for the device, and to have it named in full.
-        return torch.empty(0, device=present if device == "auto" else device).device
+        # A tensor: the shortest way to ask for the device, and to have it named in full.
+        tried = torch.empty(0, device=present if device == "auto" else device)
+        tried.cpu()  # fails on "meta", whose tensors hold no numbers
+        return tried.device
     except (
         RuntimeError,
         AssertionError,

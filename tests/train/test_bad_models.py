@@ -115,6 +115,7 @@ def test_without_an_end_token_a_stop_text_will_do(train, folder):
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
+        (("--seed", str(2**64)), "it must be a whole number from 0 to 18446744073709551615"),
         (("--device", "cuda:7"), "device is 'cuda:7', which this machine does not have"),
         (
             ("--sampler", "sglang"),

@@ -152,7 +152,7 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
 
 def test_a_device_that_is_not_there_is_one_line(train):
     """And the folder is free for the next try."""
-    for device in ("nonsense", "meta:x", "hpu"):
+    for device in ("nonsense", "meta", "meta:x", "hpu"):
         assert f"device is '{device}', which this machine does not have" in refusal_of(
             *train("--device", device, "--algorithm", "grpo")
         )

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -28,7 +29,6 @@ from rlvr.train.config.scoring import ScoringSettings
 from rlvr.train.config.setting import (
     ONE,
     OPTIONAL_ONE,
-    ZERO,
     Options,
     Settings,
     default_hint,
@@ -38,8 +38,11 @@ from rlvr.train.config.setting import (
 )
 from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
 from rlvr.types import JsonObject
+from rlvr.validate import require_whole
 
 __all__ = ["Config", "GROUPS", "ResolvedConfig", "TrainingSettings"]
+
+_SEED: Final = partial(require_whole, least=0, most=2**64 - 1)  # what torch's generators take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,7 @@ class TrainingSettings(Settings):
     prompts: int | None = setting(None, OPTIONAL_ONE, usual=True)
     group_size: int | None = setting(None, OPTIONAL_ONE, reader=SAMPLES, usual=True)
     updates: int | None = setting(None, OPTIONAL_ONE, usual=True)
-    seed: int = setting(0, ZERO, usual=True)
+    seed: int = setting(0, _SEED, usual=True)
 
     @staticmethod
     def require(config: ResolvedConfig) -> None:
