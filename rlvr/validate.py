@@ -53,7 +53,7 @@ def is_number(value: object) -> TypeGuard[float]:
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:
-        return math.isfinite(value)  # type: ignore[arg-type]
+        return math.isfinite(value)
     except OverflowError:  # 10**400
         return False
 

@@ -189,10 +189,10 @@ def make(id: str, **config: Any) -> Environment:
         UsageError: it has no such option, or an option without a default is missing; or the reward
             is no expression.
     """
-    reward = config.pop("reward", "")
+    reward = config.pop("reward", None)
     env = _with_options(id, config)
     load = partial(object_at, what="part of a reward")
-    return env.with_reward_text(reward, load) if reward != "" else env
+    return env.with_reward_text(reward, load) if reward is not None else env
 
 
 def _with_options(id: str, config: JsonObject) -> Environment:

@@ -232,3 +232,5 @@ def test_a_record_names_no_code_by_its_reward(tmp_path):
 
     with only_places([]), pytest.raises(rlvr.UsageError, match="is code that a record names"):
         rlvr.make("arithmetic-v1", reward=f"{tmp_path}/mine.py:part")
+    with pytest.raises(rlvr.UsageError, match="it is empty"):
+        rlvr.make("arithmetic-v1", reward="")  # not the environment's own
