@@ -12,8 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -104,7 +105,7 @@ def train_all(
     ready: dict[str, Future[Path]] = {}
     with ThreadPoolExecutor(side_by_side) as pool:
         for shown in sorted({_ALSO_SHOWN[name] for name in names if name in _ALSO_SHOWN}):
-            ready[shown] = pool.submit(_show_tools, model, folder / f"shown-{shown}", shown)
+            ready[shown] = pool.submit(_shown, model, folder / f"shown-{shown}", shown)
         waiting = []
         for seed in range(seeds):
             for name in names:
@@ -142,6 +143,12 @@ def _train(
     costs = {"cpu_s": usage.ru_utime + usage.ru_stime, "wall_s": time.monotonic() - began}
     (run / "costs.json").write_text(json.dumps(costs))
     return run
+
+
+def _shown(model: Path, to: Path, kind: str) -> Path:
+    """`_show_tools` in a process of its own: the 7 GiB that it takes are given back as it ends."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(_show_tools, model, to, kind).result()
 
 
 def _show_tools(model: Path, to: Path, kind: str) -> Path:
@@ -197,7 +204,9 @@ def curves(folder: Path) -> dict[str, list[list[Point]]]:
 
 
 def _runs(folder: Path, name: str) -> list[Path]:
-    return sorted(path.parent for path in folder.glob(f"{name}-[0-9]*/metrics.jsonl"))
+    # By the whole name: beside a run there may be its cold start.
+    runs = (path.parent for path in folder.glob(f"{name}-*/metrics.jsonl"))
+    return sorted(run for run in runs if run.name.removeprefix(f"{name}-").isdecimal())
 
 
 def _points(run: Path) -> list[Point]:
