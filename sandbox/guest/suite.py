@@ -84,7 +84,8 @@ def main(spec: SlotMessage, channel_fd: int, results_fd: int) -> None:
         try:
             # what tests print is not read
             sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
-        except OSError as error:  # the machine's fault, which must not cost the policy
+        # The machine's fault, which must not cost the policy; a program can cause others (ENOMEM).
+        except (FileNotFoundError, PermissionError) as error:
             session.broken(f"{os.devnull} cannot be opened here: {error.strerror}")
         session.install()
         _style(spec["style"])(session)
