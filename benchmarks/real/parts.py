@@ -116,18 +116,23 @@ def model(place: Place) -> str:
 
 
 def dry(place: Place) -> str:
-    """A dry run with the default settings answers within 30 seconds."""
-    began = time.monotonic()
+    """A dry run with the default settings takes at most 30 CPU seconds."""
+    before_s = _children_cpu_s()
     text = place.rlvr(
         "train", "--dry-run", "--env", "arithmetic-v1", "--model", place.model,
         "--run", place.fresh("dry"),
     )  # fmt: skip
-    spent_s = time.monotonic() - began
+    spent_s = _children_cpu_s() - before_s
     found = re.search(r"forecast: (.*per step)", text)
     require(found is not None, "it printed no forecast")
-    require(spent_s <= 30, f"it took {spent_s:.0f} s")
+    require(spent_s <= 30, f"it took {spent_s:.0f} CPU s")
     assert found is not None
-    return f"{spent_s:.1f} s; {found[1]}"
+    return f"{spent_s:.1f} CPU s; {found[1]}"
+
+
+def _children_cpu_s() -> float:
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def score(place: Place) -> str:
