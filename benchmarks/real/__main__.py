@@ -126,7 +126,8 @@ def as_markdown(report: dict[str, Any]) -> str:
         "|---|---|---|--:|---|",
     ]
     for name, part in parts.items():
-        what = f"{name}: {PARTS[name].__doc__}"
+        # A line break would end the row of the table.
+        what = f"{name}: {' '.join((PARTS[name].__doc__ or '').split())}"
         seen = part["seen"].replace("|", "\\|")
         holds = "yes" if part["passed"] else "**no**"
         if seen.startswith("not run"):
